@@ -1,0 +1,63 @@
+// Engine: submit token requests, receive token events. One engine serves one model; a process may hold several.
+//
+// Threads: every method may be called from any thread. The sink is called on the engine's own thread and must
+// return quickly and never throw or call back into the engine (post to your own strand).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "barg/config.h"
+#include "barg/request.h"
+#include "barg/result.h"
+
+namespace barg {
+
+/// What a front end needs to know of the model behind an engine. Constant after creation.
+struct EngineInfo {
+  std::int32_t vocab_size = 0;     ///< ids that may be sampled (padding rows excluded)
+  std::int32_t max_model_len = 0;  ///< tokens of prompt plus output that fit
+  std::int32_t block_size = 0;
+  std::int64_t num_blocks = 0;     ///< of the full-attention group
+  std::vector<TokenId> end_ids;
+  std::string numerics_id;         ///< names recipe, constants, kernel epoch, device class
+  std::string model_digest;        ///< hex; of all weight bytes
+};
+
+struct EngineMetrics;  // src/engine/metrics.h
+
+class Engine {
+ public:
+  using Sink = std::function<void(TokenEvent&&)>;
+
+  virtual ~Engine() = default;
+
+  virtual const EngineInfo& info() const = 0;
+  virtual RequestId next_request_id() = 0;
+
+  /// Would a request of about `prompt_tokens` be accepted now? Costs nothing; called before tokenising.
+  /// Fails with kRateLimited or kUnavailable and retry_after_s computed from backlog and measured speed.
+  virtual Result<void> admissible(std::int64_t prompt_tokens) const = 0;
+
+  /// Moves the request into the bounded inbox. A refused request produces no event. After success the sink
+  /// receives exactly one final event per choice, whatever happens.
+  virtual Result<void> submit(Request request, Sink sink) = 0;
+
+  /// Idempotent; legal at any moment, also for finished or unknown ids. Takes effect before the next step.
+  virtual void cancel(RequestId id) = 0;
+  /// A stop string ended choice `choice` after `output_tokens` tokens: finish it with kStop.
+  virtual void finish_at(RequestId id, std::int32_t choice, std::int32_t output_tokens) = 0;
+
+  /// Refuse new requests from now on (kUnavailable); running ones go on.
+  virtual void drain() = 0;
+  /// Requests that have not had their last event.
+  virtual std::int64_t active() const = 0;
+
+  /// Consistent copy of all counters.
+  virtual EngineMetrics metrics() const = 0;
+};
+
+}  // namespace barg

@@ -1,0 +1,84 @@
+// Tokenizer: text <-> token ids. The oracle is Hugging Face `tokenizers`, to the id.
+//
+// Immutable after construction and safe to use from any number of threads at once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "barg/result.h"
+#include "barg/types.h"
+
+namespace barg {
+
+/// What a model's files say about its vocabulary and chat format, container-neutral. model::ModelFiles fills
+/// it, text:: reads it; neither includes the other.
+struct VocabData {
+  // -- Hugging Face directory: file contents, empty if absent
+  std::string tokenizer_json;
+  std::string tokenizer_config_json;
+  // -- GGUF tokenizer.ggml.*
+  std::string ggml_model;                 ///< "gpt2", "llama", ...; empty for a HF directory
+  std::string ggml_pre;                   ///< "smollm", "llama-bpe", ...
+  std::vector<std::string> tokens;
+  std::vector<std::int32_t> token_types;  ///< 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
+  std::vector<float> scores;
+  std::vector<std::string> merges;
+  std::optional<bool> add_bos, add_eos;
+  // -- both
+  std::optional<TokenId> bos, eos, unk, pad, eot, eom;
+  std::vector<TokenId> eos_ids;           ///< union of the ids that config files call EOS
+  std::string chat_template;              ///< Jinja source, empty if the model has none
+  std::vector<std::pair<std::string, std::string>> named_chat_templates;  ///< e.g. {"tool_use", source}
+};
+
+struct EncodeOptions {
+  bool add_special_tokens = true;   ///< what the post-processor adds (BOS, EOS)
+  bool parse_special_tokens = true; ///< false: literals of special tokens are plain text
+};
+
+/// A piece of text with its origin: `trusted` pieces (the template's own text) may contain special tokens,
+/// the others (what a client wrote) never do.
+struct MarkedText {
+  std::string_view text;
+  bool trusted = true;
+};
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  /// REQUIRES valid UTF-8 (check first); never fails on it.
+  virtual std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const = 0;
+  /// Encodes the concatenation of `pieces` with no added BOS/EOS; special tokens are recognised only where the
+  /// whole literal is trusted. Equal to encode() of the joined text when no untrusted special literal occurs.
+  virtual std::vector<TokenId> encode_marked(const std::vector<MarkedText>& pieces) const = 0;
+
+  /// Bytes that `id` contributes (byte-level tokens may be partial UTF-8). Empty for ids without text.
+  virtual std::string_view token_bytes(TokenId id) const = 0;
+  /// Special (control) tokens are skipped by skip_special_tokens.
+  virtual bool is_special(TokenId id) const = 0;
+  /// The ids whose sampling ends a generation (EOS, EOT, EOM, ...), ascending.
+  virtual const std::vector<TokenId>& end_ids() const = 0;
+  virtual std::optional<TokenId> bos() const = 0;
+  virtual std::optional<TokenId> eos() const = 0;
+  /// Text of an added or special token by role ("bos_token", "eos_token", ...), empty if none: template variables.
+  virtual std::string_view special_text(std::string_view role) const = 0;
+  /// Id of an exact token text ("<|im_end|>"), or nullopt.
+  virtual std::optional<TokenId> find(std::string_view token) const = 0;
+  /// Number of ids that have a token; rows of the embedding beyond it are padding and never sampled.
+  virtual std::int32_t size() const = 0;
+
+  /// Whole decode, invalid UTF-8 replaced by U+FFFD. Streaming uses text::Detokenizer.
+  std::string decode(const std::vector<TokenId>& ids, bool skip_special_tokens) const;
+};
+
+/// Builds the tokenizer a model's files describe. Unknown kinds are errors that name the field
+/// (`tokenizer.ggml.pre`, `model.type`, ...). Files are hostile: sizes are checked before use.
+Result<std::shared_ptr<const Tokenizer>> make_tokenizer(const VocabData& vocab);
+
+}  // namespace barg

@@ -1,0 +1,73 @@
+// Basic types shared by every layer, kernels included. C++20 so that nvcc can read it; no other Barg
+// header is included here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace barg {
+
+/// Index into the vocabulary, 0 .. vocab_size-1.
+using TokenId = std::int32_t;
+inline constexpr TokenId kNoToken = -1;
+
+/// Index of a physical KV block inside the pool of one layer group, 0 .. num_blocks-1.
+using BlockId = std::int32_t;
+inline constexpr BlockId kNoBlock = -1;
+
+/// A client's request; unique within an engine for the life of the process.
+enum class RequestId : std::uint64_t {};
+/// One generation (choice k of a request is one sequence); never reused within a process.
+enum class SeqId : std::uint64_t {};
+/// A step of the engine, counted from 1.
+enum class StepId : std::uint64_t {};
+
+/// How numbers are stored. The quantised types are ggml blocks of 32 elements (`block_elements`).
+enum class DType : std::uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1 };
+
+/// How matrix products are computed (the numerics contract, src/README.md).
+///  kF32:  weights dequantised exactly, f32 activations, one f32 FMA chain over K.
+///  kInt8: activations rounded to int8 per 32 (scale amax/127); exact int32 inside a block, one f32 FMA per
+///         block in block order. Weights stored in more than 8 bits are computed as in kF32.
+enum class Recipe : std::uint8_t { kF32, kInt8 };
+
+/// Elements per storage block (1 for float types).
+constexpr std::size_t block_elements(DType t) {
+  return (t == DType::kQ8_0 || t == DType::kQ4_0 || t == DType::kQ4_1) ? 32 : 1;
+}
+
+/// Bytes per storage block of `block_elements(t)` elements.
+constexpr std::size_t block_bytes(DType t) {
+  switch (t) {
+    case DType::kF32: return 4;
+    case DType::kF16: return 2;
+    case DType::kBF16: return 2;
+    case DType::kQ8_0: return 34;  // f16 scale, 32 x s8
+    case DType::kQ4_0: return 18;  // f16 scale, 16 bytes of nibbles
+    case DType::kQ4_1: return 20;  // f16 scale, f16 minimum, 16 bytes of nibbles
+  }
+  return 0;
+}
+
+constexpr const char* dtype_name(DType t) {
+  switch (t) {
+    case DType::kF32: return "f32";
+    case DType::kF16: return "f16";
+    case DType::kBF16: return "bf16";
+    case DType::kQ8_0: return "q8_0";
+    case DType::kQ4_0: return "q4_0";
+    case DType::kQ4_1: return "q4_1";
+  }
+  return "?";
+}
+
+constexpr const char* recipe_name(Recipe r) { return r == Recipe::kF32 ? "f32" : "int8"; }
+
+// The constants of the numerics contract: attention works on tiles of kTileKeys keys inside splits of
+// kSplitKeys keys, both at absolute positions, whatever the block size is.
+inline constexpr std::int32_t kTileKeys = 32;
+inline constexpr std::int32_t kSplitKeys = 256;
+/// Raised whenever a kernel changes a bit of any result; part of the numerics id.
+inline constexpr std::int32_t kKernelEpoch = 1;
+
+}  // namespace barg

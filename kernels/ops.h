@@ -1,0 +1,199 @@
+// The one table of operations between model code and a device. Model code calls through OpTable and cannot
+// tell back ends apart; cpu/ and (later) cuda/ fill it. The CPU's scalar kernels are the specification.
+//
+// Rules for every op: it never allocates, synchronises with the host, logs, throws or picks policy. Scratch
+// comes in as `workspace`, its size from the sibling *_workspace_bytes. Ops on one Stream run in order.
+// Results of a row depend on that row only: never on the number of rows, on threads or on the ISA (the
+// numerics contract; K is never split across threads, floats are never accumulated by atomics).
+//
+// Notation: R rows of a batch, H hidden size, N outputs, K inputs, nq/nkv query and kv heads, D head size,
+// V vocabulary. All tensors are row-major and dense unless a stride is given.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "barg/types.h"
+
+namespace barg::ops {
+
+/// Where ops run: the CPU's worker pool or a CUDA stream. Made by the back end.
+struct Stream;
+
+/// A weight matrix [n, k] (y = W x) in the back end's own layout. Plain view; whoever called `pack` owns `data`.
+struct PackedWeight {
+  std::int32_t n = 0;
+  std::int32_t k = 0;
+  DType dtype = DType::kF32;   ///< as stored in the file
+  const void* data = nullptr;  ///< packed_bytes(dtype, n, k) bytes, 64-byte aligned
+};
+
+struct PackParams {
+  const void* src;        ///< [n] rows of k/block_elements(dtype) blocks, ggml byte layout, any alignment
+  std::int32_t n, k;      ///< k divisible by block_elements(dtype)
+  DType dtype;
+  void* dst;              ///< packed_bytes(dtype, n, k) bytes, 64-byte aligned
+};
+
+/// out[r, :] = dequantised row ids[r] of `table` (gathered from the packed layout) times `scale`.
+struct EmbedParams {
+  PackedWeight table;         ///< [V, H]
+  const std::int32_t* ids;    ///< [R], each in [0, V)
+  std::int32_t rows;
+  float scale;                ///< 1 for Llama
+  float* out;                 ///< [R, H]
+};
+
+/// if residual: x[r] += residual[r] first (x is updated in place); then
+/// out[r, i] = x[r, i] / sqrt(mean_j x[r, j]^2 + eps) * (weight[i] + weight_offset).
+struct RmsNormParams {
+  float* x;                ///< [R, H]
+  const float* residual;   ///< [R, H] or nullptr
+  const float* weight;     ///< [H]
+  float weight_offset;     ///< 0, or 1 for (1 + w) norms
+  float eps;
+  std::int32_t rows, dim;
+  float* out;              ///< [R, H]; may alias neither x nor residual
+};
+
+/// out[r, n] = sum_k x[r, k] W[n, k] (+ bias[n]), recipe-defined accumulation.
+/// Later additions (per-row adapters and experts) are new fields with null defaults.
+struct LinearParams {
+  PackedWeight weight;
+  Recipe recipe;
+  const float* x;           ///< [R, K], row stride x_stride floats
+  std::int32_t rows;
+  std::int64_t x_stride;
+  const float* bias;        ///< [N] or nullptr
+  float* out;               ///< [R, N], row stride out_stride floats
+  std::int64_t out_stride;
+  void* workspace;          ///< linear_workspace_bytes(rows, k, recipe), 64-byte aligned
+};
+
+/// Where the paged KV of one layer lies. A block's part holds, per layer and kv head, K then V of its tokens;
+/// the order of elements inside a plane belongs to the back end (layout_id). Byte address of head h of block b:
+/// base + b * block_stride + h * head_stride (K plane), + v_offset (V plane).
+struct KvLayerView {
+  std::byte* base;           ///< of this layer in block 0
+  std::int64_t block_stride; ///< bytes
+  std::int64_t head_stride;  ///< bytes
+  std::int64_t v_offset;     ///< bytes from a head's K plane to its V plane
+  DType dtype;               ///< kF32, kF16 or kBF16
+  std::int32_t block_tokens; ///< 16, 32 or 64
+  std::int32_t num_kv_heads;
+  std::int32_t head_dim;
+};
+
+/// A run of rows of one sequence: rows [row_begin, row_begin + row_count) of the batch hold the tokens at
+/// positions pos_begin, pos_begin + 1, ... . block_table[i] is the physical block of tokens [i*B, (i+1)*B), or
+/// kNoBlock where a sliding window has left it; it covers at least pos_begin + row_count tokens.
+struct Segment {
+  std::int32_t row_begin;
+  std::int32_t row_count;
+  std::int32_t pos_begin;
+  const BlockId* block_table;
+};
+
+/// Rotates q and k in place by halves (pairs i, i + rotary_dim/2), then stores k and v of every row in its
+/// block. cos/sin: [R, rotary_dim/2], already scaled by the attention factor. rotary_dim 0 = no rotation.
+struct RopeKvParams {
+  float* q;                  ///< [R, nq, D], row stride q_stride floats
+  float* k;                  ///< [R, nkv, D], row stride kv_stride
+  const float* v;            ///< [R, nkv, D], row stride kv_stride
+  std::int64_t q_stride, kv_stride;
+  const float* cos;
+  const float* sin;
+  std::int32_t rotary_dim;
+  std::int32_t num_q_heads;
+  KvLayerView kv;
+  const Segment* segments;
+  std::int32_t num_segments;
+};
+
+/// out[r, h] = softmax over keys j <= p (and j > p - window if window > 0) of q.k_j * scale, applied to v_j,
+/// where p is the row's position and K, V are read as stored, also the row's own chunk. Per (row, head) the
+/// order of operations depends on absolute key positions only: tiles of kTileKeys, splits of kSplitKeys,
+/// partials folded left.
+struct AttentionParams {
+  const float* q;            ///< [R, nq, D], row stride q_stride
+  std::int64_t q_stride;
+  float* out;                ///< [R, nq, D], row stride out_stride
+  std::int64_t out_stride;
+  float scale;
+  std::int32_t window;       ///< keys visible to a query including itself; 0 = all
+  std::int32_t num_q_heads;
+  KvLayerView kv;
+  const Segment* segments;
+  std::int32_t num_segments;
+  void* workspace;           ///< attention_workspace_bytes(rows, nq, D)
+};
+
+/// out[r, i] = silu(gate[r, i]) * up[r, i]; silu(x) = x / (1 + exp(-x)) with our own exp.
+struct SiluMulParams {
+  const float* gate;         ///< [R, I], row stride in_stride floats
+  const float* up;           ///< [R, I], row stride in_stride
+  std::int64_t in_stride;
+  std::int32_t rows, dim;
+  float* out;                ///< [R, I] dense
+};
+
+/// x[r] += y[r].
+struct AddParams {
+  float* x;
+  const float* y;
+  std::int32_t rows, dim;
+};
+
+/// Per row: max logit with its lowest index, and log(sum exp(x - max)) + max over `dim` entries, in the fixed
+/// order of the contract. -inf entries are allowed; `finite` is 0 when a row has a NaN, +inf, or no finite entry.
+struct RowStatsParams {
+  const float* x;            ///< [R, V], row stride x_stride
+  std::int64_t x_stride;
+  std::int32_t rows, dim;
+  float* max;                ///< [R]
+  std::int32_t* argmax;      ///< [R]
+  float* logsumexp;          ///< [R]
+  std::uint8_t* finite;      ///< [R]
+};
+
+/// Copies whole blocks (every layer, head and plane) inside one group's arena.
+struct BlockCopyParams {
+  std::byte* base;
+  std::int64_t block_stride;
+  const BlockId* src;
+  const BlockId* dst;
+  std::int32_t count;
+};
+
+/// Sum of `x` over the ranks of a group, added in rank order. World size 1: nothing to do, still called.
+struct AllReduceParams {
+  float* x;
+  std::int64_t count;
+  std::int32_t rank, world;
+};
+
+struct OpTable {
+  const char* name;       ///< "cpu-scalar", "cpu-avx2"
+  const char* layout_id;  ///< names the order of elements inside a KV plane
+
+  std::size_t (*packed_bytes)(DType, std::int32_t n, std::int32_t k);
+  void (*pack)(Stream&, const PackParams&);
+
+  std::size_t (*linear_workspace_bytes)(std::int32_t rows, std::int32_t k, Recipe);
+  std::size_t (*attention_workspace_bytes)(std::int32_t rows, std::int32_t num_q_heads, std::int32_t head_dim);
+  /// Bytes of one head's K plus V plane in one block.
+  std::size_t (*kv_head_bytes)(DType, std::int32_t block_tokens, std::int32_t head_dim);
+
+  void (*embed)(Stream&, const EmbedParams&);
+  void (*rms_norm)(Stream&, const RmsNormParams&);
+  void (*linear)(Stream&, const LinearParams&);
+  void (*rope_kv_write)(Stream&, const RopeKvParams&);
+  void (*attention)(Stream&, const AttentionParams&);
+  void (*silu_mul)(Stream&, const SiluMulParams&);
+  void (*add)(Stream&, const AddParams&);
+  void (*row_stats)(Stream&, const RowStatsParams&);
+  void (*copy_blocks)(Stream&, const BlockCopyParams&);
+  void (*all_reduce)(Stream&, const AllReduceParams&);
+};
+
+}  // namespace barg::ops
