@@ -133,7 +133,7 @@ class Builder final : public nlohmann::json_sax<Nlohmann> {
     return add(Json(v));
   }
   bool string(std::string& v) override { return add(Json(std::move(v))); }
-  bool binary(std::vector<std::uint8_t>&) override { return refuse("binary values are not JSON"); }
+  bool binary(Nlohmann::binary_t&) override { return refuse("binary values are not JSON"); }
   bool start_object(std::size_t) override { return open(Json::object()); }
   bool start_array(std::size_t) override { return open(Json::array()); }
   bool end_object() override { return close(); }
