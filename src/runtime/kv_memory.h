@@ -1,0 +1,56 @@
+// KvMemory: the bytes of the paged KV. One arena per group of layers, mapped at start and touched lazily, so a
+// large pool costs address space until it is used.
+//
+//   arena of group g:  | block 0 | block 1 | ...                        block_stride = layers * heads * head_bytes
+//   one block's part:  | layer 0: head 0 [K plane | V plane], head 1 .. | layer 1: .. |
+//
+// So a part is one contiguous run (one DMA, one iovec). The order inside a plane is the back end's business.
+// Owns the mappings. Used by the device thread only; bookkeeping of who uses which block is src/kv's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "barg/result.h"
+#include "model/forward.h"
+#include "ops.h"
+
+namespace barg::runtime {
+
+class KvMemory {
+ public:
+  struct GroupSpec {
+    const model::LayerGroup* group;
+    std::int64_t num_blocks;
+    std::int64_t head_bytes;  ///< OpTable::kv_head_bytes of this group
+  };
+
+  /// Fails with kOutOfMemory when the address space or overcommit refuses.
+  static Result<KvMemory> create(std::span<const GroupSpec> groups, DType dtype, std::int32_t block_tokens);
+  KvMemory() = default;
+  ~KvMemory();
+  KvMemory(KvMemory&& other) noexcept;
+  KvMemory& operator=(KvMemory&& other) noexcept;
+
+  /// One view per layer of the group, in the group's order. Valid as long as this object.
+  const std::vector<ops::KvLayerView>& layers(std::size_t group) const { return arenas_[group].layers; }
+  std::byte* base(std::size_t group) const { return arenas_[group].base; }
+  std::int64_t block_stride(std::size_t group) const { return arenas_[group].block_stride; }
+  std::int64_t num_blocks(std::size_t group) const { return arenas_[group].num_blocks; }
+  std::size_t num_groups() const { return arenas_.size(); }
+
+ private:
+  struct Arena {
+    std::byte* base = nullptr;
+    std::size_t bytes = 0;
+    std::int64_t block_stride = 0;
+    std::int64_t num_blocks = 0;
+    std::vector<ops::KvLayerView> layers;
+  };
+  void unmap();
+  std::vector<Arena> arenas_;
+};
+
+}  // namespace barg::runtime
