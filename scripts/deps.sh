@@ -4,13 +4,14 @@
 # To build the program.
 # shellcheck disable=SC2034
 BUILD_PACKAGES=(
-  g++ cmake ninja-build ccache
-  libboost-dev           # Beast and Asio: HTTP (headers only)
-  nlohmann-json3-dev     # JSON
-  libyaml-cpp-dev        # configuration files
-  libcli11-dev           # command line
-  libspdlog-dev libfmt-dev
-  libssl-dev             # SHA-256
+  g++ cmake ninja-build ccache pkg-config
+  libboost-dev          # Beast and Asio: HTTP (headers only)
+  nlohmann-json3-dev    # JSON
+  libyaml-cpp-dev       # configuration files
+  libspdlog-dev         # log lines
+  libpcre2-dev          # split patterns of tokenizers
+  libutf8proc-dev       # Unicode normalisation
+  libssl-dev            # SHA-256
 )
 
 # To build and run the tests as well.
