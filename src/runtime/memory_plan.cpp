@@ -1,0 +1,193 @@
+#include "runtime/memory_plan.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/check.h"
+
+namespace barg::runtime {
+namespace {
+
+using model::LayerGroup;
+using model::StateKind;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+std::string mib(std::uint64_t bytes) {
+  const std::uint64_t tenths = bytes / 104858;  // a tenth of a MiB, rounded down
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " MiB";
+}
+
+/// Sizes of blocks and what sequences of a given length need of them.
+struct Layout {
+  const std::vector<LayerGroup>& groups;
+  std::vector<std::int64_t> block_bytes;
+  std::int64_t block_tokens;
+  std::int64_t max_rows;
+
+  bool windowed(std::size_t g) const { return groups[g].kind == StateKind::kSlidingWindow && groups[g].window > 0; }
+
+  /// Blocks of group g that one sequence of `tokens` holds at most. A window group keeps the window and, while a
+  /// chunk is computed, the chunk; either may straddle one more block.
+  std::int64_t need(std::size_t g, std::int64_t tokens) const {
+    const std::int64_t all = ceil_div(tokens, block_tokens);
+    if (!windowed(g)) return all;
+    return std::min(all, ceil_div(groups[g].window + max_rows, block_tokens) + 2);
+  }
+
+  std::uint64_t bytes(std::int64_t tokens) const {
+    std::uint64_t sum = 0;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      sum += static_cast<std::uint64_t>(need(g, tokens)) * static_cast<std::uint64_t>(block_bytes[g]);
+    }
+    return sum;
+  }
+};
+
+/// Rule 2: the longest multiple of the block size, at most `wanted`, that one sequence can have in `pool` bytes.
+std::int64_t longest_context(const Layout& layout, std::int64_t wanted, std::uint64_t pool) {
+  if (layout.bytes(wanted) <= pool) return wanted;
+  std::int64_t low = 0;
+  std::int64_t high = wanted / layout.block_tokens;
+  while (low < high) {
+    const std::int64_t mid = (low + high + 1) / 2;
+    if (layout.bytes(mid * layout.block_tokens) <= pool) {
+      low = mid;
+    } else {
+      high = mid - 1;
+    }
+  }
+  return low * layout.block_tokens;
+}
+
+/// Rule 3. Every group holds at least one whole sequence of `tokens`.
+std::vector<std::int64_t> divide_pool(const Layout& layout, std::int64_t tokens, std::int64_t max_seqs,
+                                      std::uint64_t pool) {
+  std::vector<std::int64_t> blocks(layout.groups.size());
+  std::uint64_t window_bytes = 0, full_block_bytes = 0, full_need_bytes = 0;
+  for (std::size_t g = 0; g < blocks.size(); ++g) {
+    const auto bytes = static_cast<std::uint64_t>(layout.block_bytes[g]);
+    if (layout.windowed(g)) {
+      window_bytes += static_cast<std::uint64_t>(layout.need(g, tokens) * max_seqs) * bytes;
+    } else {
+      full_block_bytes += bytes;
+      full_need_bytes += static_cast<std::uint64_t>(layout.need(g, tokens)) * bytes;
+    }
+  }
+  // Half of the pool, or what the full-attention groups leave when they are full; but they keep one sequence.
+  const std::uint64_t full_all = std::min(pool, full_need_bytes * static_cast<std::uint64_t>(max_seqs));
+  std::uint64_t window_share = pool;
+  if (full_block_bytes > 0) window_share = std::min(std::max(pool / 2, pool - full_all), pool - full_need_bytes);
+  const double scale =
+      window_bytes <= window_share ? 1.0 : static_cast<double>(window_share) / static_cast<double>(window_bytes);
+  std::uint64_t used = 0;
+  for (std::size_t g = 0; g < blocks.size(); ++g) {
+    if (!layout.windowed(g)) continue;
+    const std::int64_t one = layout.need(g, tokens);
+    blocks[g] = std::max(one, static_cast<std::int64_t>(static_cast<double>(one * max_seqs) * scale));
+    used += static_cast<std::uint64_t>(blocks[g]) * static_cast<std::uint64_t>(layout.block_bytes[g]);
+  }
+  for (std::size_t g = 0; g < blocks.size(); ++g) {
+    if (layout.windowed(g)) continue;
+    const std::int64_t fit = static_cast<std::int64_t>((pool - std::min(pool, used)) / full_block_bytes);
+    blocks[g] = std::max(fit, layout.need(g, tokens));
+  }
+  return blocks;
+}
+
+Result<void> check_options(const Config& c, const ModelShape& shape) {
+  const auto& kv = c.kv;
+  if (kv.block_size != 16 && kv.block_size != 32 && kv.block_size != 64) {
+    return fail(ErrorCode::kInvalidValue, "block_size is " + std::to_string(kv.block_size) + "; 16, 32 and 64 are possible",
+                "kv.block_size");
+  }
+  if (c.scheduler.max_num_batched_tokens < 1) {
+    return fail(ErrorCode::kInvalidValue, "max_num_batched_tokens must be at least 1", "scheduler.max_num_batched_tokens");
+  }
+  if (c.scheduler.max_num_seqs < 1) {
+    return fail(ErrorCode::kInvalidValue, "max_num_seqs must be at least 1", "scheduler.max_num_seqs");
+  }
+  if (c.model.max_model_len < 0) {
+    return fail(ErrorCode::kInvalidValue, "max_model_len must not be negative", "model.max_model_len");
+  }
+  for (const auto& g : shape.groups) {
+    if (g.kind != StateKind::kFullAttention && g.kind != StateKind::kSlidingWindow) {
+      return fail(ErrorCode::kUnsupported, "this model has layers whose state is neither full attention nor a sliding window");
+    }
+  }
+  return {};
+}
+
+/// Rule 1 for memory_bytes = 0.
+Result<std::uint64_t> automatic_pool(const MemoryPlan& plan, const Layout& layout, std::int64_t max_seqs) {
+  const std::uint64_t fixed = plan.weight_bytes + plan.activation_bytes + plan.workspace_bytes + plan.logits_bytes;
+  const std::uint64_t full = layout.bytes(plan.max_model_len) * static_cast<std::uint64_t>(max_seqs);
+  const std::uint64_t left = plan.available_bytes > fixed ? plan.available_bytes - fixed : 0;
+  const std::uint64_t allowed = std::min(plan.available_bytes / 5 * 2, left);
+  if (allowed < layout.bytes(2 * layout.block_tokens)) {
+    return fail(ErrorCode::kOutOfMemory, "the model needs " + mib(fixed) + " and its smallest KV pool " +
+                                             mib(layout.bytes(2 * layout.block_tokens)) + ", but this process may use only " +
+                                             mib(plan.available_bytes) + " more",
+                "kv.memory_bytes");
+  }
+  return std::min(full, allowed);
+}
+
+}  // namespace
+
+Result<MemoryPlan> plan_memory(const Config& config, Recipe recipe, const ModelShape& shape, const KvPoolSpec& kv,
+                               std::uint64_t available_bytes) {
+  if (auto ok = check_options(config, shape); !ok) return std::unexpected(ok.error());
+  CHECK(kv.head_bytes.size() == shape.groups.size() && !shape.groups.empty());
+  const std::int64_t block = kv.block_tokens;
+  Layout layout{shape.groups, {}, block, config.scheduler.max_num_batched_tokens};
+  MemoryPlan plan{.recipe = recipe, .kv_dtype = kv.dtype, .block_tokens = kv.block_tokens,
+                  .max_rows = config.scheduler.max_num_batched_tokens, .model_max_len = shape.max_position};
+  std::uint64_t token_bytes = 0;
+  for (std::size_t g = 0; g < shape.groups.size(); ++g) {
+    const auto& group = shape.groups[g];
+    layout.block_bytes.push_back(kv.head_bytes[g] * group.num_kv_heads * static_cast<std::int64_t>(group.layers.size()));
+    token_bytes += static_cast<std::uint64_t>(layout.block_bytes[g] / block);
+  }
+  plan.block_bytes = layout.block_bytes;
+  plan.kv_bytes_per_token = token_bytes;
+  plan.weight_file_bytes = shape.file_bytes;
+  plan.weight_bytes = shape.weight_bytes;
+  plan.activation_bytes = shape.activation_bytes_per_row * static_cast<std::uint64_t>(plan.max_rows);
+  plan.workspace_bytes = shape.workspace_bytes;
+  plan.logits_bytes = static_cast<std::uint64_t>(std::min(kLogitsRows, plan.max_rows)) *
+                      static_cast<std::uint64_t>(shape.logits_dim) * sizeof(float);
+  plan.available_bytes = available_bytes;
+
+  const std::int32_t wanted = config.model.max_model_len;
+  plan.max_model_len = wanted > 0 ? wanted : shape.max_position;
+  if (wanted > shape.max_position) {
+    plan.notes.push_back("max_model_len " + std::to_string(wanted) + " is above the model's own " +
+                         std::to_string(shape.max_position) + "; answers beyond that length may be poor");
+  }
+  std::uint64_t pool = config.kv.memory_bytes;
+  if (pool == 0) {
+    auto automatic = automatic_pool(plan, layout, config.scheduler.max_num_seqs);
+    if (!automatic) return std::unexpected(automatic.error());
+    pool = *automatic;
+  }
+  const std::int64_t fits = longest_context(layout, plan.max_model_len, pool);
+  if (fits < 2 * block && fits < plan.max_model_len) {
+    return fail(ErrorCode::kOutOfMemory, "a KV pool of " + mib(pool) + " holds fewer than two blocks (" +
+                                             mib(layout.bytes(2 * block)) + ")", "kv.memory_bytes");
+  }
+  if (fits < plan.max_model_len) {
+    plan.notes.push_back("the KV pool of " + mib(pool) + " holds " + std::to_string(fits) +
+                         " tokens of one sequence: the context is shortened from " + std::to_string(plan.max_model_len) +
+                         " to " + std::to_string(fits));
+    plan.max_model_len = static_cast<std::int32_t>(fits);
+  }
+  plan.num_blocks = divide_pool(layout, plan.max_model_len, config.scheduler.max_num_seqs, pool);
+  for (std::size_t g = 0; g < plan.num_blocks.size(); ++g) {
+    plan.kv_bytes += static_cast<std::uint64_t>(plan.num_blocks[g]) * static_cast<std::uint64_t>(plan.block_bytes[g]);
+  }
+  plan.total_bytes = plan.weight_bytes + plan.kv_bytes + plan.activation_bytes + plan.workspace_bytes + plan.logits_bytes;
+  return plan;
+}
+
+}  // namespace barg::runtime
