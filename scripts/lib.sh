@@ -63,6 +63,8 @@ ensure_deps() {
       build) packages+=("${BUILD_PACKAGES[@]}") ;;
       test) packages+=("${TEST_PACKAGES[@]}") ;;
       model) packages+=("${MODEL_PACKAGES[@]}") ;;
+      client) packages+=("${CLIENT_PACKAGES[@]}") ;;
+      full) packages+=("${FULL_PACKAGES[@]}") ;;
       *) die "ensure_deps: no group of packages is called '$group'." ;;
     esac
   done
