@@ -1,0 +1,35 @@
+// ServedModel: everything the server needs to serve one model under one or more names. Plain data, made by the
+// command line; constant while the server runs. A process may hold several.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "barg/engine.h"
+#include "barg/tokenizer.h"
+#include "text/chat_template.h"
+
+namespace barg::server {
+
+/// What the model's generation_config.json says; a request's own values win, OpenAI's defaults come last.
+struct SamplingDefaults {
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;
+  std::optional<std::int32_t> top_k;
+};
+
+struct ServedModel {
+  std::vector<std::string> names;  ///< the first is canonical: responses and metrics carry it
+  std::shared_ptr<Engine> engine;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const text::ChatTemplate> chat_template;  ///< may be null: chat is then refused
+  SamplingDefaults sampling;
+  std::int64_t created = 0;        ///< unix seconds shown by /v1/models
+  std::string fingerprint;         ///< "" = derived from version, numerics id and weights
+  std::size_t max_token_bytes = 0; ///< longest token; 0 = Server::start() measures it
+};
+
+}  // namespace barg::server
