@@ -1,0 +1,58 @@
+// The CPU back end: a device is a worker pool and the table of operations for one instruction set.
+//
+// Invariants:
+//  1. The instruction set and the number of threads never change a bit of any result, so either may be chosen
+//     freely (and differ between processes that share a KV cache).
+//  2. All instruction sets use the same packed weights and KV layout (layout.h): memory packed by one device
+//     may be read by another.
+//
+// Thread rule: one thread at a time submits operations to a device's stream; it takes part in the work, and an
+// operation has finished when the call returns. Different devices are independent.
+// Not here: memory (callers bring it), clocks, logging, policy.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "ops.h"
+
+namespace barg::ops {
+
+/// kAuto picks the fastest one this machine has.
+enum class Isa : std::uint8_t { kAuto, kScalar, kAvx2 };
+
+/// Whether this machine can run `isa` (kAuto and kScalar: always).
+bool isa_supported(Isa isa);
+/// "auto", "scalar", "avx2".
+const char* isa_name(Isa isa);
+/// Cores this process may run on, at least 1.
+int cores_available();
+
+struct CpuOptions {
+  int threads = 0;        ///< threads that compute, the caller included; 0 = cores_available()
+  Isa isa = Isa::kAuto;   ///< REQUIRES isa_supported(isa)
+};
+
+class CpuDevice {
+ public:
+  explicit CpuDevice(const CpuOptions& options = {});
+  ~CpuDevice();
+  CpuDevice(const CpuDevice&) = delete;
+  CpuDevice& operator=(const CpuDevice&) = delete;
+
+  /// Owned by the device.
+  Stream& stream() { return *stream_; }
+  /// Static tables: stay valid for the life of the process.
+  const OpTable& ops() const { return *ops_; }
+  int threads() const { return threads_; }
+  Isa isa() const { return isa_; }  ///< what kAuto became
+  const char* isa_name() const { return ops::isa_name(isa_); }
+
+ private:
+  Isa isa_;
+  int threads_;
+  const OpTable* ops_;
+  std::unique_ptr<Stream> stream_;
+};
+
+}  // namespace barg::ops

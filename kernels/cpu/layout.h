@@ -1,0 +1,114 @@
+// Byte layouts of the CPU back end: packed weights, quantised activations, KV planes.
+//
+// Weights. A panel is 16 output columns (rows of the file's matrix; n is padded to 16 with zero bytes), panels
+// follow one another, and inside a panel K runs sequentially, so one output is one chain whatever the batch:
+//
+//   f32, f16, bf16   [k][16]
+//   per block of 32 k:
+//   q8_0             [16] f16 scale,                [8][16][4] s8       unit (g, c): elements 4g .. 4g+3
+//   q4_0             [16] f16 scale,                [4][16][4] bytes    low nibbles: units g,
+//   q4_1             [16] f16 scale, [16] f16 min,  [4][16][4] bytes    high nibbles: units g + 4
+//
+// The number of bytes is that of the file, so packing costs no memory traffic.
+//
+// KV planes of one head in one block of B tokens: K transposed, [D][B], so that vector lanes are keys; V is
+// [B][D], so that lanes are head dimensions.
+//
+// Everything here is static: see math.h. Thread rule: pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops.h"
+
+namespace barg::ops::cpu {
+
+inline constexpr int kPanel = 16;       ///< columns of a panel
+inline constexpr int kQuantBlock = 32;  ///< elements per scale, weights and activations
+inline constexpr int kMaxHeadDim = 256;
+inline constexpr const char* kLayoutId = "cpu-k_dt-v_td-1";
+
+static constexpr bool is_quantised(DType t) {
+  return t == DType::kQ8_0 || t == DType::kQ4_0 || t == DType::kQ4_1;
+}
+
+static constexpr int num_panels(std::int32_t n) { return (n + kPanel - 1) / kPanel; }
+
+/// Bytes of `k` consecutive k of one panel; k is a multiple of the block size.
+static constexpr std::size_t panel_bytes(DType t, std::int32_t k) {
+  switch (t) {
+    case DType::kF32: return std::size_t{64} * k;
+    case DType::kF16: return std::size_t{32} * k;
+    case DType::kBF16: return std::size_t{32} * k;
+    case DType::kQ8_0: return std::size_t{544} * (k / kQuantBlock);
+    case DType::kQ4_0: return std::size_t{288} * (k / kQuantBlock);
+    case DType::kQ4_1: return std::size_t{320} * (k / kQuantBlock);
+  }
+  return 0;
+}
+
+static inline const std::byte* panel_data(const PackedWeight& w, int panel) {
+  return static_cast<const std::byte*>(w.data) + panel_bytes(w.dtype, w.k) * panel;
+}
+
+static inline std::uint16_t load_u16(const std::byte* p) {
+  std::uint16_t v;
+  __builtin_memcpy(&v, p, sizeof(v));
+  return v;
+}
+
+/// Activations of recipe int8 as `linear` keeps them in its workspace: four arrays over rows.
+struct QuantisedRows {
+  std::int8_t* q;         ///< [rows][k], each in -127 .. 127
+  float* scale;           ///< [rows][k / 32]
+  std::int32_t* sum;      ///< [rows][k / 32], sum of q over the block
+  float* scaled_sum;      ///< [rows][k / 32], scale * float(sum)
+  std::int32_t k;
+
+  const std::int8_t* row_q(std::int64_t row) const { return q + row * k; }
+  std::int64_t block(std::int64_t row, int b) const { return row * (k / kQuantBlock) + b; }
+};
+
+static constexpr std::size_t align64(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+static constexpr std::size_t quantised_rows_bytes(std::int64_t rows, std::int32_t k) {
+  const auto blocks = static_cast<std::size_t>(rows) * ((k + kQuantBlock - 1) / kQuantBlock);
+  return align64(blocks * kQuantBlock) + 3 * align64(blocks * 4);
+}
+
+static inline QuantisedRows quantised_rows(void* workspace, std::int64_t rows, std::int32_t k) {
+  auto* bytes = static_cast<std::byte*>(workspace);
+  const auto blocks = static_cast<std::size_t>(rows) * (k / kQuantBlock);
+  QuantisedRows out{};
+  out.k = k;
+  out.q = reinterpret_cast<std::int8_t*>(bytes);
+  bytes += align64(blocks * kQuantBlock);
+  out.scale = reinterpret_cast<float*>(bytes);
+  bytes += align64(blocks * 4);
+  out.sum = reinterpret_cast<std::int32_t*>(bytes);
+  bytes += align64(blocks * 4);
+  out.scaled_sum = reinterpret_cast<float*>(bytes);
+  return out;
+}
+
+static constexpr std::size_t element_bytes(DType float_type) { return float_type == DType::kF32 ? 4 : 2; }
+
+/// Start of the K plane of `head` in physical block `block`; the V plane is v_offset bytes further.
+static inline std::byte* kv_plane(const KvLayerView& kv, BlockId block, std::int32_t head) {
+  return kv.base + static_cast<std::int64_t>(block) * kv.block_stride + head * kv.head_stride;
+}
+
+// Operations without arithmetic: one copy serves every table (common.cpp).
+std::size_t packed_bytes(DType type, std::int32_t n, std::int32_t k);
+void pack(Stream& stream, const PackParams& p);
+std::size_t linear_workspace_bytes(std::int32_t rows, std::int32_t k, Recipe recipe);
+std::size_t attention_workspace_bytes(std::int32_t rows, std::int32_t num_q_heads, std::int32_t head_dim);
+std::size_t kv_head_bytes(DType type, std::int32_t block_tokens, std::int32_t head_dim);
+void copy_blocks(Stream& stream, const BlockCopyParams& p);
+void all_reduce(Stream& stream, const AllReduceParams& p);
+
+const OpTable& scalar_ops();
+const OpTable& avx2_ops();
+
+}  // namespace barg::ops::cpu

@@ -1,0 +1,386 @@
+// The scalar back end: the specification. Every other table must return these bits, so this file states the
+// order of every rounding and is written to be read, not to be fast. It runs on any x86-64.
+//
+// Notation: fma(a, b, c) rounds once; every other operation rounds by itself, in the order written.
+#include <cstring>
+
+#include "cpu/layout.h"
+#include "cpu/pool.h"
+#include "math.h"
+
+namespace barg::ops::cpu {
+namespace {
+
+template <class F>
+void parallel_for(Stream& s, int items, F&& f) {
+  s.pool.run(items, [](void* context, int i) { (*static_cast<F*>(context))(i); }, &f);
+}
+
+float minus_infinity() { return -__builtin_inff(); }
+bool is_nan(float x) { return x != x; }
+
+// --- weights ---------------------------------------------------------------------------------------------
+
+/// Quantised integer of element e (0 .. 31), column c of a packed block: q8_0 the byte, q4_1 the nibble,
+/// q4_0 the nibble - 8.
+int quantised_element(DType type, const std::byte* block, int e, int c) {
+  const int fields = type == DType::kQ4_1 ? 2 : 1;
+  const std::byte* units = block + fields * kPanel * 2;
+  if (type == DType::kQ8_0) return static_cast<std::int8_t>(units[(e / 4 * kPanel + c) * 4 + e % 4]);
+  const int low = e % 16;
+  const auto byte = static_cast<unsigned>(units[(low / 4 * kPanel + c) * 4 + low % 4]);
+  const int nibble = static_cast<int>(e < 16 ? byte & 15u : byte >> 4);
+  return type == DType::kQ4_0 ? nibble - 8 : nibble;
+}
+
+float block_scale(const std::byte* block, int c) { return f16_to_f32(load_u16(block + c * 2)); }
+float block_minimum(const std::byte* block, int c) { return f16_to_f32(load_u16(block + (kPanel + c) * 2)); }
+
+/// Weight (k, column c) of a panel as f32. Quantised: d * q, or d * q + m with two roundings (ggml's values).
+float weight_at(DType type, const std::byte* panel, std::int32_t k, int c) {
+  if (type == DType::kF32) {
+    float v;
+    std::memcpy(&v, panel + (std::int64_t{k} * kPanel + c) * 4, 4);
+    return v;
+  }
+  if (type == DType::kF16) return f16_to_f32(load_u16(panel + (std::int64_t{k} * kPanel + c) * 2));
+  if (type == DType::kBF16) return bf16_to_f32(load_u16(panel + (std::int64_t{k} * kPanel + c) * 2));
+  const std::byte* block = panel + panel_bytes(type, k / kQuantBlock * kQuantBlock);
+  const auto q = static_cast<float>(quantised_element(type, block, k % kQuantBlock, c));
+  const float scaled = block_scale(block, c) * q;
+  return type == DType::kQ4_1 ? scaled + block_minimum(block, c) : scaled;
+}
+
+void embed(Stream&, const EmbedParams& p) {
+  const PackedWeight& w = p.table;
+  for (std::int32_t r = 0; r < p.rows; ++r) {
+    const std::byte* panel = panel_data(w, p.ids[r] / kPanel);
+    float* out = p.out + std::int64_t{r} * w.k;
+    for (std::int32_t i = 0; i < w.k; ++i) out[i] = weight_at(w.dtype, panel, i, p.ids[r] % kPanel) * p.scale;
+  }
+}
+
+// --- linear ----------------------------------------------------------------------------------------------
+
+/// Recipe f32: acc = 0; acc = fma(x[k], W[n, k], acc) for k = 0, 1, 2, ...; then + bias.
+void linear_f32_panel(const LinearParams& p, int panel) {
+  const PackedWeight& w = p.weight;
+  const std::byte* data = panel_data(w, panel);
+  for (int c = 0; c < kPanel && panel * kPanel + c < w.n; ++c) {
+    const int n = panel * kPanel + c;
+    for (std::int32_t r = 0; r < p.rows; ++r) {
+      const float* x = p.x + r * p.x_stride;
+      float acc = 0.0f;
+      for (std::int32_t k = 0; k < w.k; ++k) acc = fma(x[k], weight_at(w.dtype, data, k, c), acc);
+      p.out[r * p.out_stride + n] = p.bias != nullptr ? acc + p.bias[n] : acc;
+    }
+  }
+}
+
+/// One block of 32 activations: d = max |x| / 127; q = round_half_even(x * (1 / d)) clamped to +-127.
+/// A maximum so small that d is not a normal number counts as zero; a NaN or inf makes d NaN or inf, so that
+/// the outputs are not finite either.
+void quantise_block(const float* x, const QuantisedRows& out, std::int64_t row, int b) {
+  std::uint32_t max_bits = 0;  // magnitudes compare like integers, and a NaN is above them all
+  for (int i = 0; i < kQuantBlock; ++i) {
+    const std::uint32_t bits = float_bits(x[i]) & 0x7fffffffu;
+    max_bits = bits > max_bits ? bits : max_bits;
+  }
+  float d = bits_float(max_bits) / 127.0f;
+  float inverse = 1.0f / d;
+  if (d < 1.17549435e-38f) d = inverse = 0.0f;
+  std::int8_t* q = out.q + row * out.k + b * kQuantBlock;
+  std::int32_t sum = 0;
+  for (int i = 0; i < kQuantBlock; ++i) {
+    float t = x[i] * inverse;
+    t = t < 127.0f ? t : 127.0f;  // NaN gives 127
+    t = t > -127.0f ? t : -127.0f;
+    q[i] = static_cast<std::int8_t>((t + math::kRound) - math::kRound);
+    sum += q[i];
+  }
+  const std::int64_t at = out.block(row, b);
+  out.scale[at] = d;
+  out.sum[at] = sum;
+  out.scaled_sum[at] = d * static_cast<float>(sum);
+}
+
+/// Recipe int8: per block of 32, in order,
+///   q8_0, q4_0:  acc = fma(float(sum of w q), d_w * d_x, acc)              the sum is exact; w of q4_0 is q - 8
+///   q4_1:        the same, then acc = fma(m_w, d_x * float(sum of q), acc)
+/// and at the end + bias. Both products of scales are rounded to f32 first.
+float int8_dot(const PackedWeight& w, const std::byte* panel, int c, const QuantisedRows& x, std::int64_t row) {
+  float acc = 0.0f;
+  for (int b = 0; b < w.k / kQuantBlock; ++b) {
+    const std::byte* block = panel + panel_bytes(w.dtype, b * kQuantBlock);
+    const std::int8_t* q = x.row_q(row) + b * kQuantBlock;
+    std::int32_t sum = 0;
+    for (int e = 0; e < kQuantBlock; ++e) sum += quantised_element(w.dtype, block, e, c) * q[e];
+    const std::int64_t at = x.block(row, b);
+    acc = fma(static_cast<float>(sum), block_scale(block, c) * x.scale[at], acc);
+    if (w.dtype == DType::kQ4_1) acc = fma(block_minimum(block, c), x.scaled_sum[at], acc);
+  }
+  return acc;
+}
+
+void linear(Stream& s, const LinearParams& p) {
+  const PackedWeight& w = p.weight;
+  if (p.recipe == Recipe::kF32 || !is_quantised(w.dtype)) {
+    parallel_for(s, num_panels(w.n), [&](int panel) { linear_f32_panel(p, panel); });
+    return;
+  }
+  const QuantisedRows x = quantised_rows(p.workspace, p.rows, w.k);
+  parallel_for(s, p.rows, [&](int r) {
+    for (int b = 0; b < w.k / kQuantBlock; ++b) {
+      quantise_block(p.x + r * p.x_stride + b * kQuantBlock, x, r, b);
+    }
+  });
+  parallel_for(s, num_panels(w.n), [&](int panel) {
+    const std::byte* data = panel_data(w, panel);
+    for (int c = 0; c < kPanel && panel * kPanel + c < w.n; ++c) {
+      const int n = panel * kPanel + c;
+      for (std::int32_t r = 0; r < p.rows; ++r) {
+        const float acc = int8_dot(w, data, c, x, r);
+        p.out[r * p.out_stride + n] = p.bias != nullptr ? acc + p.bias[n] : acc;
+      }
+    }
+  });
+}
+
+// --- rows ------------------------------------------------------------------------------------------------
+
+/// x += residual; sum of squares over 16 lanes by fma; inverse = 1 / sqrt(sum / dim + eps);
+/// out = (x * inverse) * (weight + offset).
+void rms_norm(Stream&, const RmsNormParams& p) {
+  for (std::int32_t r = 0; r < p.rows; ++r) {
+    float* x = p.x + std::int64_t{r} * p.dim;
+    float* out = p.out + std::int64_t{r} * p.dim;
+    if (p.residual != nullptr) {
+      const float* residual = p.residual + std::int64_t{r} * p.dim;
+      for (std::int32_t i = 0; i < p.dim; ++i) x[i] += residual[i];
+    }
+    float lanes[kLanes] = {};
+    for (std::int32_t i = 0; i < p.dim; ++i) lanes[i % kLanes] = fma(x[i], x[i], lanes[i % kLanes]);
+    const float mean = fold_lanes(lanes) / static_cast<float>(p.dim);
+    const float inverse = 1.0f / __builtin_sqrtf(mean + p.eps);
+    for (std::int32_t i = 0; i < p.dim; ++i) out[i] = (x[i] * inverse) * (p.weight[i] + p.weight_offset);
+  }
+}
+
+void silu_mul(Stream&, const SiluMulParams& p) {
+  for (std::int32_t r = 0; r < p.rows; ++r) {
+    for (std::int32_t i = 0; i < p.dim; ++i) {
+      p.out[std::int64_t{r} * p.dim + i] = silu(p.gate[r * p.in_stride + i]) * p.up[r * p.in_stride + i];
+    }
+  }
+}
+
+void add(Stream&, const AddParams& p) {
+  const std::int64_t count = std::int64_t{p.rows} * p.dim;
+  for (std::int64_t i = 0; i < count; ++i) p.x[i] += p.y[i];
+}
+
+/// logsumexp = log(sum over 16 lanes of exp(x - max)) + max.
+void row_stats(Stream&, const RowStatsParams& p) {
+  for (std::int32_t r = 0; r < p.rows; ++r) {
+    const float* x = p.x + r * p.x_stride;
+    float max = minus_infinity();
+    std::int32_t argmax = 0;
+    bool valid = true;
+    for (std::int32_t i = 0; i < p.dim; ++i) {
+      if (is_nan(x[i])) valid = false;
+      if (x[i] > max) {
+        max = x[i];
+        argmax = i;
+      }
+    }
+    valid = valid && max > minus_infinity() && max < -minus_infinity();
+    float lanes[kLanes] = {};
+    for (std::int32_t i = 0; i < p.dim; ++i) lanes[i % kLanes] += exp(x[i] - max);
+    p.max[r] = max;
+    p.argmax[r] = argmax;
+    p.logsumexp[r] = log(fold_lanes(lanes)) + max;
+    p.finite[r] = valid ? 1 : 0;
+  }
+}
+
+// --- attention -------------------------------------------------------------------------------------------
+
+float kv_load(DType type, const std::byte* plane, std::int64_t index) {
+  if (type == DType::kF16) return f16_to_f32(load_u16(plane + index * 2));
+  if (type == DType::kBF16) return bf16_to_f32(load_u16(plane + index * 2));
+  float v;
+  std::memcpy(&v, plane + index * 4, 4);
+  return v;
+}
+
+void kv_store(DType type, std::byte* plane, std::int64_t index, float v) {
+  if (type == DType::kF32) {
+    std::memcpy(plane + index * 4, &v, 4);
+    return;
+  }
+  const std::uint16_t h = type == DType::kF16 ? f32_to_f16(v) : f32_to_bf16(v);
+  std::memcpy(plane + index * 2, &h, 2);
+}
+
+/// Pairs (i, i + half): a' = a cos - b sin, b' = b cos + a sin, both products rounded.
+void rotate(float* x, const float* cos, const float* sin, std::int32_t half) {
+  for (std::int32_t i = 0; i < half; ++i) {
+    const float a = x[i];
+    const float b = x[i + half];
+    x[i] = a * cos[i] - b * sin[i];
+    x[i + half] = b * cos[i] + a * sin[i];
+  }
+}
+
+void rope_kv_write(Stream&, const RopeKvParams& p) {
+  const KvLayerView& kv = p.kv;
+  const std::int32_t dim = kv.head_dim;
+  const std::int32_t half = p.rotary_dim / 2;
+  for (std::int32_t s = 0; s < p.num_segments; ++s) {
+    const Segment& segment = p.segments[s];
+    for (std::int32_t i = 0; i < segment.row_count; ++i) {
+      const std::int64_t row = segment.row_begin + i;
+      const std::int32_t position = segment.pos_begin + i;
+      const BlockId block = segment.block_table[position / kv.block_tokens];
+      const std::int32_t slot = position % kv.block_tokens;
+      const float* cos = p.cos + row * half;
+      const float* sin = p.sin + row * half;
+      for (std::int32_t h = 0; h < p.num_q_heads; ++h) rotate(p.q + row * p.q_stride + h * dim, cos, sin, half);
+      for (std::int32_t h = 0; h < kv.num_kv_heads; ++h) {
+        float* k = p.k + row * p.kv_stride + h * dim;
+        const float* v = p.v + row * p.kv_stride + h * dim;
+        rotate(k, cos, sin, half);
+        std::byte* k_plane = kv_plane(kv, block, h);
+        std::byte* v_plane = k_plane + kv.v_offset;
+        for (std::int32_t d = 0; d < dim; ++d) {
+          kv_store(kv.dtype, k_plane, std::int64_t{d} * kv.block_tokens + slot, k[d]);
+          kv_store(kv.dtype, v_plane, std::int64_t{slot} * dim + d, v[d]);
+        }
+      }
+    }
+  }
+}
+
+/// One (row, head): what it has seen so far, as a softmax relative to `max`.
+struct Partial {
+  float max = minus_infinity();
+  float sum = 0.0f;
+  float acc[kMaxHeadDim] = {};
+};
+
+struct Query {
+  const float* q;
+  std::int32_t first, last;  ///< visible keys, inclusive
+  const BlockId* block_table;
+  std::int32_t kv_head;
+};
+
+/// Keys [begin, end) of one split, tile after tile. In a tile: scores = (chain of fma over d) * scale; the
+/// running maximum moves; c = exp(old max - new max); e_j = exp(score_j - new max), 0 where masked;
+/// lane l of the sum = fma(lane, c, e_l + e_(l+16)); acc = acc * c, then fma(e_j, v_j, acc) over visible keys
+/// in ascending order. Key j of the tile belongs to lane j % 16.
+Partial attend_split(const AttentionParams& p, const Query& query, std::int32_t begin, std::int32_t end) {
+  const KvLayerView& kv = p.kv;
+  Partial out;
+  float lanes[kLanes] = {};
+  for (std::int32_t tile = begin; tile < end; tile += kTileKeys) {
+    const std::int32_t from = tile > query.first ? tile : query.first;
+    const std::int32_t to = tile + kTileKeys - 1 < query.last ? tile + kTileKeys - 1 : query.last;
+    if (from > to) continue;
+    float e[kTileKeys] = {};
+    float max = out.max;
+    for (std::int32_t j = from; j <= to; ++j) {
+      const std::byte* plane = kv_plane(kv, query.block_table[j / kv.block_tokens], query.kv_head);
+      const std::int32_t slot = j % kv.block_tokens;
+      float dot = 0.0f;
+      for (std::int32_t d = 0; d < kv.head_dim; ++d) {
+        dot = fma(query.q[d], kv_load(kv.dtype, plane, std::int64_t{d} * kv.block_tokens + slot), dot);
+      }
+      e[j - tile] = dot * p.scale;
+      max = e[j - tile] > max ? e[j - tile] : max;
+    }
+    const float c = exp(out.max - max);
+    out.max = max;
+    for (std::int32_t j = from; j <= to; ++j) e[j - tile] = exp(e[j - tile] - max);
+    for (int l = 0; l < kLanes; ++l) lanes[l] = fma(lanes[l], c, e[l] + e[l + kLanes]);
+    for (std::int32_t d = 0; d < kv.head_dim; ++d) out.acc[d] *= c;
+    for (std::int32_t j = from; j <= to; ++j) {
+      const std::byte* plane = kv_plane(kv, query.block_table[j / kv.block_tokens], query.kv_head) + kv.v_offset;
+      const std::int64_t slot = std::int64_t{j % kv.block_tokens} * kv.head_dim;
+      for (std::int32_t d = 0; d < kv.head_dim; ++d) {
+        out.acc[d] = fma(e[j - tile], kv_load(kv.dtype, plane, slot + d), out.acc[d]);
+      }
+    }
+  }
+  out.sum = fold_lanes(lanes);
+  return out;
+}
+
+/// total = total joined with the next split: a = exp(total.max - m), b = exp(next.max - m) with m the larger;
+/// every number x becomes fma(x, a, next's x * b).
+void fold(Partial& total, const Partial& next, std::int32_t dim) {
+  const float max = next.max > total.max ? next.max : total.max;
+  const float a = exp(total.max - max);
+  const float b = exp(next.max - max);
+  total.max = max;
+  total.sum = fma(total.sum, a, next.sum * b);
+  for (std::int32_t d = 0; d < dim; ++d) total.acc[d] = fma(total.acc[d], a, next.acc[d] * b);
+}
+
+/// Splits in ascending order, folded left from the first; out = acc * (1 / sum).
+void attend(const AttentionParams& p, const Segment& segment, std::int32_t i, std::int32_t head) {
+  const std::int32_t group = p.num_q_heads / p.kv.num_kv_heads;
+  const std::int32_t dim = p.kv.head_dim;
+  const std::int64_t row = segment.row_begin + i;
+  const std::int32_t last = segment.pos_begin + i;
+  const std::int32_t first = p.window > 0 && last - p.window + 1 > 0 ? last - p.window + 1 : 0;
+  const Query query{p.q + row * p.q_stride + std::int64_t{head} * dim, first, last, segment.block_table,
+                    head / group};
+  Partial total;
+  for (std::int32_t split = first / kSplitKeys; split <= last / kSplitKeys; ++split) {
+    const Partial next = attend_split(p, query, split * kSplitKeys, (split + 1) * kSplitKeys);
+    if (split == first / kSplitKeys) {
+      total = next;
+    } else {
+      fold(total, next, dim);
+    }
+  }
+  float* out = p.out + row * p.out_stride + std::int64_t{head} * dim;
+  const float inverse = 1.0f / total.sum;
+  for (std::int32_t d = 0; d < dim; ++d) out[d] = total.acc[d] * inverse;
+}
+
+void attention(Stream& s, const AttentionParams& p) {
+  for (std::int32_t i = 0; i < p.num_segments; ++i) {
+    const Segment& segment = p.segments[i];
+    parallel_for(s, segment.row_count * p.num_q_heads,
+                 [&](int item) { attend(p, segment, item / p.num_q_heads, item % p.num_q_heads); });
+  }
+}
+
+}  // namespace
+
+const OpTable& scalar_ops() {
+  static constexpr OpTable kTable = {
+      .name = "cpu-scalar",
+      .layout_id = kLayoutId,
+      .packed_bytes = packed_bytes,
+      .pack = pack,
+      .linear_workspace_bytes = linear_workspace_bytes,
+      .attention_workspace_bytes = attention_workspace_bytes,
+      .kv_head_bytes = kv_head_bytes,
+      .embed = embed,
+      .rms_norm = rms_norm,
+      .linear = linear,
+      .rope_kv_write = rope_kv_write,
+      .attention = attention,
+      .silu_mul = silu_mul,
+      .add = add,
+      .row_stats = row_stats,
+      .copy_blocks = copy_blocks,
+      .all_reduce = all_reduce,
+  };
+  return kTable;
+}
+
+}  // namespace barg::ops::cpu

@@ -1,0 +1,135 @@
+// The vector-math functions of the numerics contract, scalar form: exp, log, silu, the 16-bit float formats
+// and the one reduction tree. Every back end must return these bits; libm is never asked.
+//
+// Invariants:
+//  1. Each function is a fixed sequence of IEEE-754 single operations under round-to-nearest-even. A fused
+//     multiply-add happens where `fma` is written and nowhere else (-ffp-contract=off).
+//  2. exp and log are within 2 ulp of the real value for every float; results below the normal range are
+//     rounded once (no flush to zero).
+//  3. NaN in gives NaN out; which NaN is not part of the contract.
+//
+// Everything is `static inline`: each translation unit keeps its own copy, so a copy built for AVX2 can never
+// be linked into code that runs without it. Thread rule: pure functions.
+#pragma once
+
+#include <cstdint>
+
+namespace barg::ops {
+
+static inline std::uint32_t float_bits(float x) { return __builtin_bit_cast(std::uint32_t, x); }
+static inline float bits_float(std::uint32_t b) { return __builtin_bit_cast(float, b); }
+
+/// round(a * b + c) with one rounding, in hardware or in software.
+static inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+
+namespace math {
+// exp: x = n ln2 + r, |r| <= ln2 / 2; e^r = 1 + r + r^2 P(r) (Cephes' minimax P); ln2 in two parts.
+inline constexpr float kLog2e = 1.44269504088896341f;
+inline constexpr float kLn2Hi = 0.693359375f;
+inline constexpr float kLn2Lo = -2.12194440e-4f;
+inline constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+inline constexpr float kExpMax = 89.0f;       // overflows to inf by itself
+inline constexpr float kExpMin = -104.0f;     // rounds to 0 by itself
+inline constexpr float kExpP[6] = {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
+                                   4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
+// log: x = 2^e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2); log(1 + f) = f - f^2 / 2 + f^3 Q(f) (Cephes).
+inline constexpr std::int32_t kSqrtHalfBits = 0x3f3504f3;
+inline constexpr float kLogQ[9] = {7.0376836292e-2f,  -1.1514610310e-1f, 1.1676998740e-1f,
+                                   -1.2420140846e-1f, 1.4249322787e-1f,  -1.6668057665e-1f,
+                                   2.0000714765e-1f,  -2.4999993993e-1f, 3.3333331174e-1f};
+}  // namespace math
+
+static inline float exp(float x) {
+  x = x < math::kExpMin ? math::kExpMin : x;  // written so that a NaN passes
+  x = x > math::kExpMax ? math::kExpMax : x;
+  const float shifted = fma(x, math::kLog2e, math::kRound);
+  const float n = shifted - math::kRound;
+  float r = fma(n, -math::kLn2Hi, x);
+  r = fma(n, -math::kLn2Lo, r);
+  float p = math::kExpP[0];
+  for (int i = 1; i < 6; ++i) p = fma(p, r, math::kExpP[i]);
+  const float y = fma(p, r * r, r) + 1.0f;
+  // 2^n in two factors: n reaches -150 and 128, and only the last product may round.
+  const auto in = static_cast<std::int32_t>(float_bits(shifted) - float_bits(math::kRound));
+  const std::int32_t n1 = in >> 1;
+  const std::int32_t n2 = in - n1;
+  const float s1 = bits_float(static_cast<std::uint32_t>(n1 + 127) << 23);
+  const float s2 = bits_float(static_cast<std::uint32_t>(n2 + 127) << 23);
+  return y * s1 * s2;
+}
+
+/// log(0) = -inf, log of a negative number is NaN, log(inf) = inf.
+static inline float log(float x) {
+  if (!(x > 0.0f)) return x == 0.0f ? -__builtin_inff() : __builtin_nanf("");
+  if (!(x < __builtin_inff())) return x;
+  std::int32_t e = 0;
+  if (x < 1.17549435e-38f) {  // subnormal: scale into the normal range, exactly
+    x *= 8388608.0f;
+    e = -23;
+  }
+  const auto ix = static_cast<std::int32_t>(float_bits(x)) - math::kSqrtHalfBits;
+  e += ix >> 23;
+  const float f = bits_float(static_cast<std::uint32_t>((ix & 0x7fffff) + math::kSqrtHalfBits)) - 1.0f;
+  const auto fe = static_cast<float>(e);
+  const float z = f * f;
+  float q = math::kLogQ[0];
+  for (int i = 1; i < 9; ++i) q = fma(q, f, math::kLogQ[i]);
+  float y = q * f * z;
+  y = fma(fe, math::kLn2Lo, y);
+  y = fma(-0.5f, z, y);
+  return fma(fe, math::kLn2Hi, f + y);
+}
+
+static inline float silu(float x) { return x / (1.0f + exp(-x)); }
+
+/// IEEE binary16 to f32, exact.
+static inline float f16_to_f32(std::uint16_t h) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(h & 0x8000u) << 16;
+  const std::uint32_t exponent = (h >> 10) & 0x1fu;
+  const std::uint32_t fraction = h & 0x3ffu;
+  if (exponent == 0) {  // zero and subnormals: fraction * 2^-24, an exact product
+    return bits_float(sign | float_bits(static_cast<float>(fraction) * 5.9604644775390625e-8f));
+  }
+  if (exponent == 31) {
+    const std::uint32_t quiet = fraction != 0 ? 0x400000u : 0u;  // as the hardware conversion does
+    return bits_float(sign | 0x7f800000u | quiet | fraction << 13);
+  }
+  return bits_float(sign | (exponent + 112) << 23 | fraction << 13);
+}
+
+/// f32 to IEEE binary16, round to nearest even; overflow gives inf, NaN stays a (quiet) NaN.
+static inline std::uint16_t f32_to_f16(float x) {
+  const std::uint32_t bits = float_bits(x);
+  const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000u);
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
+  if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // >= 65520
+  if (magnitude < 0x38800000u) {
+    // Below 2^-14: adding 0.5 puts the unit of the last place at 2^-24, so the addition does the rounding.
+    return static_cast<std::uint16_t>(sign | (float_bits(bits_float(magnitude) + 0.5f) - 0x3f000000u));
+  }
+  const std::uint32_t odd = magnitude >> 13 & 1u;
+  return static_cast<std::uint16_t>(sign | (magnitude - 0x38000000u + 0xfffu + odd) >> 13);
+}
+
+static inline float bf16_to_f32(std::uint16_t h) { return bits_float(static_cast<std::uint32_t>(h) << 16); }
+
+/// f32 to bfloat16, round to nearest even; NaN stays a (quiet) NaN.
+static inline std::uint16_t f32_to_bf16(float x) {
+  const std::uint32_t bits = float_bits(x);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>(bits >> 16 | 0x40u);
+  return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+/// Every float sum over a row: element i is accumulated into lane i % kLanes in ascending order, then the
+/// lanes fold in halves (8, 4, 2, 1).
+inline constexpr int kLanes = 16;
+static inline float fold_lanes(const float* lanes) {
+  float t[kLanes / 2];
+  for (int i = 0; i < 8; ++i) t[i] = lanes[i] + lanes[i + 8];
+  for (int i = 0; i < 4; ++i) t[i] += t[i + 4];
+  for (int i = 0; i < 2; ++i) t[i] += t[i + 2];
+  return t[0] + t[1];
+}
+
+}  // namespace barg::ops
