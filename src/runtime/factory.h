@@ -17,20 +17,32 @@ namespace barg::runtime {
 /// Loading progress, 0..1; called from the loading thread.
 using ProgressFn = std::function<void(double)>;
 
+struct LoadOptions {
+  ProgressFn progress;
+  /// Ids the tokenizer knows; rows of the embedding beyond it are padding and never sampled. 0 = not known:
+  /// GGUF files say it, for a Hugging Face directory every row then counts.
+  std::int32_t vocab_size = 0;
+};
+
 /// A loaded runner with the plan it was built from.
 struct LoadedRunner {
   std::unique_ptr<Runner> runner;
   MemoryPlan plan;
   std::string isa;  ///< name of the op table in use, e.g. "cpu-avx2"
+  int threads = 0;
 };
 
 /// Loads weights (packed for the machine) and allocates the KV pool lazily. Fails with kInvalidValue (param names
-/// the config key), kBadFile, kUnsupported, kOutOfMemory.
+/// the config key), kBadFile, kUnsupported, kOutOfMemory. `files` may be let go afterwards.
 Result<LoadedRunner> load_runner(const Config& config, std::shared_ptr<const model::ModelFiles> files,
-                                 const ProgressFn& progress = {});
+                                 const LoadOptions& options = {});
 
 /// The same without the plan.
 Result<std::unique_ptr<Runner>> make_runner(const Config& config, std::shared_ptr<const model::ModelFiles> files,
                                             const ProgressFn& progress = {});
+
+/// Names recipe, tile and split, kernel epoch, KV dtype and device class: "int8-t32-s256-k1-kvf16-cpu". Equal ids
+/// and equal weights mean equal bits. Not in it: ISA, threads, block size.
+std::string numerics_id(Recipe recipe, DType kv_dtype);
 
 }  // namespace barg::runtime

@@ -141,8 +141,12 @@ Result<MemoryPlan> plan_memory(const Config& config, Recipe recipe, const ModelS
   CHECK(kv.head_bytes.size() == shape.groups.size() && !shape.groups.empty());
   const std::int64_t block = kv.block_tokens;
   Layout layout{shape.groups, {}, block, config.scheduler.max_num_batched_tokens};
-  MemoryPlan plan{.recipe = recipe, .kv_dtype = kv.dtype, .block_tokens = kv.block_tokens,
-                  .max_rows = config.scheduler.max_num_batched_tokens, .model_max_len = shape.max_position};
+  MemoryPlan plan;
+  plan.recipe = recipe;
+  plan.kv_dtype = kv.dtype;
+  plan.block_tokens = kv.block_tokens;
+  plan.max_rows = config.scheduler.max_num_batched_tokens;
+  plan.model_max_len = shape.max_position;
   std::uint64_t token_bytes = 0;
   for (std::size_t g = 0; g < shape.groups.size(); ++g) {
     const auto& group = shape.groups[g];
@@ -153,10 +157,10 @@ Result<MemoryPlan> plan_memory(const Config& config, Recipe recipe, const ModelS
   plan.kv_bytes_per_token = token_bytes;
   plan.weight_file_bytes = shape.file_bytes;
   plan.weight_bytes = shape.weight_bytes;
-  plan.activation_bytes = shape.activation_bytes_per_row * static_cast<std::uint64_t>(plan.max_rows);
+  plan.activation_bytes = static_cast<std::uint64_t>(plan.max_rows) * static_cast<std::uint64_t>(shape.hidden) * 4;
   plan.workspace_bytes = shape.workspace_bytes;
   plan.logits_bytes = static_cast<std::uint64_t>(std::min(kLogitsRows, plan.max_rows)) *
-                      static_cast<std::uint64_t>(shape.logits_dim) * sizeof(float);
+                      static_cast<std::uint64_t>(shape.logits_dim + shape.hidden) * 4;
   plan.available_bytes = available_bytes;
 
   const std::int32_t wanted = config.model.max_model_len;

@@ -32,9 +32,9 @@ struct ModelShape {
   std::int32_t max_position = 0;        ///< the model's own context length
   std::uint64_t file_bytes = 0;         ///< tensors as stored
   std::uint64_t weight_bytes = 0;       ///< resident after packing
-  std::uint64_t activation_bytes_per_row = 0;
-  std::uint64_t workspace_bytes = 0;    ///< at max_num_batched_tokens rows
-  std::int32_t logits_dim = 0;          ///< padded vocabulary
+  std::uint64_t workspace_bytes = 0;    ///< kernels' and decoder's scratch at max_num_batched_tokens rows
+  std::int32_t hidden = 0;
+  std::int32_t logits_dim = 0;          ///< vocabulary with its padding rows
 };
 
 struct KvPoolSpec {
@@ -56,9 +56,9 @@ struct MemoryPlan {
   std::vector<std::int64_t> block_bytes;     ///< per group, one block's part
   std::vector<std::int64_t> num_blocks;      ///< per group
   std::uint64_t kv_bytes = 0;                ///< the whole pool
-  std::uint64_t activation_bytes = 0;        ///< at max_rows
-  std::uint64_t workspace_bytes = 0;         ///< kernels' scratch
-  std::uint64_t logits_bytes = 0;            ///< one sub-batch of logits
+  std::uint64_t activation_bytes = 0;        ///< hidden states of max_rows rows
+  std::uint64_t workspace_bytes = 0;         ///< scratch of decoder and kernels
+  std::uint64_t logits_bytes = 0;            ///< one sub-batch of logits and its inputs
   std::uint64_t total_bytes = 0;             ///< sum of the parts
   std::uint64_t available_bytes = 0;         ///< what the machine had when asked
   std::vector<std::string> notes;            ///< sentences for a person: shortened context, large overrides
@@ -72,7 +72,7 @@ inline constexpr std::int32_t kLogitsRows = 64;
 Result<MemoryPlan> plan_memory(const Config& config, Recipe recipe, const ModelShape& shape, const KvPoolSpec& kv,
                                std::uint64_t available_bytes);
 
-/// The same from open model files: what `barg inspect` calls. Chooses recipe and KV dtype as make_runner() does.
+/// The same from open model files: what `barg inspect` calls and load_runner() follows (factory.cpp).
 Result<MemoryPlan> plan_memory(const Config& config, const model::ModelFiles& files);
 
 /// Memory this process may still take: the least of MemAvailable and every enclosing cgroup's limit minus use.
