@@ -1,0 +1,352 @@
+#include "runtime/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+
+#include "base/env.h"
+#include "base/json.h"
+#include "base/mapped_file.h"
+#include "support/data.h"
+
+namespace barg::runtime {
+
+class SamplerTestPeer {
+ public:
+  /// Ids that survive masks, bias, penalties and truncation, ascending.
+  static std::vector<TokenId> survivors(Sampler& s, std::vector<float> logits, std::int32_t output_index) {
+    s.adjust(logits, output_index);
+    s.gather(logits);
+    s.keep_min_p();
+    s.keep_top_k();
+    s.keep_top_p();
+    std::vector<TokenId> ids;
+    for (const auto& c : s.candidates_) ids.push_back(c.id);
+    std::sort(ids.begin(), ids.end());
+    return ids;
+  }
+  static TokenId draw_shuffled(Sampler& s, const std::vector<float>& logits, std::int64_t position, Rng& rng) {
+    s.gather(logits);
+    for (std::size_t i = s.candidates_.size(); i > 1; --i) std::swap(s.candidates_[i - 1], s.candidates_[rng.below(i)]);
+    return s.draw(position);
+  }
+};
+
+namespace {
+
+/// The generator of tests/tools/sampler_goldens.py.
+std::vector<float> golden_logits(std::uint64_t seed, std::int32_t vocab, double spread) {
+  Rng rng(seed);
+  std::vector<float> out;
+  for (std::int32_t i = 0; i < vocab; ++i) {
+    double sum = 0;
+    for (int k = 0; k < 4; ++k) sum += rng.uniform();
+    out.push_back(static_cast<float>((sum - 2) * spread));
+  }
+  return out;
+}
+
+RowStats stats_of(const std::vector<float>& x) {
+  RowStats s;
+  s.finite = true;
+  const auto top = std::max_element(x.begin(), x.end());
+  s.max = *top;
+  s.argmax = static_cast<TokenId>(top - x.begin());
+  double sum = 0;
+  for (const float v : x) sum += std::exp(static_cast<double>(v) - s.max);
+  s.logsumexp = static_cast<float>(s.max + std::log(sum));
+  for (const float v : x) s.finite = s.finite && !std::isnan(v) && v != std::numeric_limits<float>::infinity();
+  return s;
+}
+
+std::shared_ptr<Request> request_with(SamplingParams p, std::vector<TokenId> prompt = {1, 2, 3}) {
+  auto r = std::make_shared<Request>();
+  r->prompt = std::move(prompt);
+  if (!p.seed) p.seed = 7;
+  r->sampling = std::move(p);
+  return r;
+}
+
+std::optional<OutputToken> sample(Sampler& s, std::vector<float> logits, std::int32_t index) {
+  return s.sample(logits, stats_of(logits), index);
+}
+
+TEST(Sampler, SurvivorsEqualTransformersInFloat64) {
+  const std::string path = test::shared_data("sampler/goldens.json");
+  ASSERT_FALSE(path.empty());
+  const auto cases = parse_json(*read_file(path, 1 << 24), {.max_members = 0});
+  ASSERT_TRUE(cases) << cases.error().message;
+  ASSERT_GE(cases->size(), 50U);
+  for (const Json& c : cases->as_array()) {
+    SamplingParams p;
+    p.temperature = static_cast<float>(c.find("temperature")->as_double());
+    p.min_p = static_cast<float>(c.find("min_p")->as_double());
+    p.top_p = static_cast<float>(c.find("top_p")->as_double());
+    p.top_k = static_cast<std::int32_t>(c.find("top_k")->as_int());
+    p.repetition_penalty = static_cast<float>(c.find("repetition_penalty")->as_double());
+    std::vector<TokenId> prompt;
+    for (const Json& id : c.find("prompt")->as_array()) prompt.push_back(static_cast<TokenId>(id.as_int()));
+    const auto vocab = static_cast<std::int32_t>(c.find("vocab")->as_int());
+    const auto seed = c.find("seed")->as_uint();
+    Sampler s(request_with(p, prompt), 0, vocab, {});
+    const auto kept = SamplerTestPeer::survivors(s, golden_logits(seed, vocab, c.find("spread")->as_double()), 0);
+    EXPECT_EQ(kept.size(), c.find("count")->as_uint()) << "case " << seed;
+    EXPECT_EQ(std::accumulate(kept.begin(), kept.end(), std::int64_t{0}), c.find("sum_of_ids")->as_int());
+    if (c.find("survivors")->is_null()) continue;
+    std::vector<TokenId> want;
+    for (const Json& id : c.find("survivors")->as_array()) want.push_back(static_cast<TokenId>(id.as_int()));
+    EXPECT_EQ(kept, want) << "case " << seed;
+  }
+}
+
+TEST(Sampler, SelectionEqualsASortBasedReferenceAlsoWithTies) {
+  Rng rng(11);
+  for (int round = 0; round < 400; ++round) {
+    const auto vocab = static_cast<std::int32_t>(1 + rng.below(400));
+    std::vector<float> x;
+    for (std::int32_t i = 0; i < vocab; ++i) x.push_back(static_cast<float>(rng.below(7)));  // many ties
+    SamplingParams p;
+    p.temperature = 0.8F;
+    p.top_k = static_cast<std::int32_t>(rng.below(60));
+    p.top_p = static_cast<float>(0.05 + 0.95 * rng.uniform());
+    Sampler s(request_with(p), 0, vocab, {});
+
+    std::vector<TokenId> order(static_cast<std::size_t>(vocab));
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](TokenId a, TokenId b) { return x[a] > x[b]; });
+    if (p.top_k > 0 && p.top_k < vocab) order.resize(static_cast<std::size_t>(p.top_k));
+    const auto mass = [&](TokenId id) { return std::exp(static_cast<double>(x[id]) / p.temperature - 10); };
+    double total = 0;
+    for (const TokenId id : order) total += mass(id);
+    double sum = 0;
+    std::size_t keep = 0;
+    while (keep < order.size() && (keep == 0 || sum < p.top_p * total * (1 - 1e-12))) sum += mass(order[keep++]);
+    order.resize(keep);
+    std::sort(order.begin(), order.end());
+    ASSERT_EQ(SamplerTestPeer::survivors(s, x, 0), order) << "round " << round;
+  }
+}
+
+TEST(Sampler, PruningNeverChangesTheDraw) {
+  Rng rng(5);
+  for (int round = 0; round < 60; ++round) {
+    const std::int32_t vocab = 2000;
+    const auto x = golden_logits(rng.next(), vocab, round % 2 == 0 ? 1.0 : 12.0);
+    SamplingParams p;
+    p.seed = rng.next();
+    Sampler s(request_with(p), round % 3, vocab, {});
+    const auto got = sample(s, x, 0);
+    ASSERT_TRUE(got);
+    TokenId best = kNoToken;
+    double score = -1e300;
+    for (TokenId id = 0; id < vocab; ++id) {
+      const double v = static_cast<double>(x[static_cast<std::size_t>(id)]) + gumbel_noise(*p.seed, round % 3, 3, id);
+      if (v > score) {
+        score = v;
+        best = id;
+      }
+    }
+    ASSERT_EQ(got->id, best);
+    ASSERT_EQ(SamplerTestPeer::draw_shuffled(s, x, 3, rng), best) << "depends on the order of candidates";
+  }
+}
+
+TEST(Sampler, NoiseIsGumbel) {
+  // Kolmogorov-Smirnov against exp(-exp(-x)); the 1e-6 critical value is 2.7 / sqrt(n).
+  std::vector<double> v;
+  for (TokenId id = 0; id < 40'000; ++id) v.push_back(gumbel_noise(3, 1, id / 100, id % 100));
+  std::sort(v.begin(), v.end());
+  double worst = 0;
+  for (std::size_t i = 0; i < v.size(); ++i) {
+    const double cdf = std::exp(-std::exp(-v[i]));
+    worst = std::max(worst, std::abs(cdf - (static_cast<double>(i) + 0.5) / static_cast<double>(v.size())));
+  }
+  EXPECT_LT(worst, 2.7 / std::sqrt(static_cast<double>(v.size())));
+}
+
+TEST(Sampler, FrequenciesPassChiSquare) {
+  struct Case {
+    SamplingParams p;
+    std::int32_t vocab;
+  };
+  SamplingParams plain, warm, cut;
+  warm.temperature = 1.6F;
+  cut.top_k = 6;
+  cut.top_p = 0.9F;
+  cut.min_p = 0.01F;
+  for (const Case& c : {Case{plain, 12}, Case{warm, 9}, Case{cut, 40}}) {
+    const auto x = golden_logits(99, c.vocab, 2.0);
+    SamplingParams p = c.p;
+    p.seed = 12345;
+    std::map<TokenId, int> seen;
+    const int draws = 40'000;
+    Sampler s(request_with(p), 0, c.vocab, {});
+    for (int i = 0; i < draws; ++i) seen[sample(s, x, i)->id]++;
+
+    Sampler fresh(request_with(p), 0, c.vocab, {});
+    const auto kept = SamplerTestPeer::survivors(fresh, x, 0);
+    double total = 0;
+    for (const TokenId id : kept) total += std::exp(x[id] / p.temperature);
+    double chi2 = 0;
+    int covered = 0;
+    for (const TokenId id : kept) {
+      const double expected = draws * std::exp(x[id] / p.temperature) / total;
+      chi2 += (seen[id] - expected) * (seen[id] - expected) / expected;
+      covered += seen[id];
+    }
+    EXPECT_EQ(covered, draws) << "a token outside the survivors was drawn";
+    // Wilson-Hilferty: the 1 - 1e-6 quantile of chi-square with k degrees of freedom.
+    const double k = static_cast<double>(kept.size()) - 1;
+    const double limit = k * std::pow(1 - 2 / (9 * k) + 4.75 * std::sqrt(2 / (9 * k)), 3);
+    EXPECT_LT(chi2, limit) << "vocab " << c.vocab;
+  }
+}
+
+TEST(Sampler, ChoicesAndPositionsAreIndependentAndReproducible) {
+  const auto x = golden_logits(4, 500, 1.0);
+  SamplingParams p;
+  p.seed = 77;
+  std::vector<TokenId> streams[3];
+  for (int choice = 0; choice < 3; ++choice) {
+    Sampler s(request_with(p), choice, 500, {});
+    for (int i = 0; i < 50; ++i) streams[choice].push_back(sample(s, x, i)->id);
+    Sampler again(request_with(p), choice, 500, {});
+    for (int i = 0; i < 50; ++i) ASSERT_EQ(sample(again, x, i)->id, streams[choice][static_cast<std::size_t>(i)]);
+  }
+  EXPECT_NE(streams[0], streams[1]);
+  EXPECT_NE(streams[1], streams[2]);
+  // The key is the absolute position: continuing a prompt with its own output continues the stream.
+  std::vector<TokenId> longer = {1, 2, 3, 0, 0, 0, 0, 0};
+  Sampler resumed(request_with(p, longer), 0, 500, {});
+  EXPECT_EQ(sample(resumed, x, 0)->id, streams[0][5]);
+}
+
+TEST(Sampler, PenaltiesEqualANaiveReference) {
+  Rng rng(21);
+  for (int round = 0; round < 50; ++round) {
+    const std::int32_t vocab = 64;
+    SamplingParams p;
+    p.temperature = 0;
+    p.repetition_penalty = 1.3F;
+    p.frequency_penalty = 0.4F;
+    p.presence_penalty = -0.7F;
+    p.logit_bias = {{5, 1.5F}, {6, -100.0F}};
+    const std::vector<TokenId> prompt = {3, 5, 3, 60};
+    Sampler s(request_with(p, prompt), 0, vocab, {});
+    std::vector<TokenId> outputs;
+    for (int step = 0; step < 40; ++step) {
+      const auto x = golden_logits(rng.next(), vocab, 3.0);
+      std::vector<float> y = x;
+      y[5] += 1.5F;
+      y[6] += -100.0F;
+      for (TokenId id = 0; id < vocab; ++id) {
+        const auto count = std::count(outputs.begin(), outputs.end(), id);
+        const bool in_prompt = std::count(prompt.begin(), prompt.end(), id) > 0;
+        if (count > 0 || in_prompt) y[id] = y[id] > 0 ? y[id] / 1.3F : y[id] * 1.3F;
+        if (count > 0) y[id] = y[id] - 0.4F * static_cast<float>(count) - -0.7F;
+      }
+      const auto want = static_cast<TokenId>(std::max_element(y.begin(), y.end()) - y.begin());
+      ASSERT_EQ(sample(s, x, step)->id, want) << "step " << step;
+      outputs.push_back(want);
+      // A step computed again (preemption, a dropped result) must not count its tokens twice.
+      if (rng.below(4) == 0) {
+        const auto back = static_cast<std::int32_t>(rng.below(outputs.size() + 1));
+        outputs.resize(static_cast<std::size_t>(back));
+        step = back - 1;
+        if (round % 8 != 0) break;
+      }
+    }
+  }
+}
+
+TEST(Sampler, Masks) {
+  std::vector<float> x = {5, 4, 3, 2, 1, 0};
+  SamplingParams p;
+  p.temperature = 0;
+  p.min_tokens = 2;
+  p.stop_token_ids = {1};
+  Sampler s(request_with(p), 0, 6, {0});
+  EXPECT_EQ(sample(s, x, 0)->id, 2);  // 0 ends, 1 stops: both masked before min_tokens
+  EXPECT_EQ(sample(s, x, 1)->id, 2);
+  EXPECT_EQ(sample(s, x, 2)->id, 0);
+
+  SamplingParams q;
+  q.allowed_token_ids = {4, 3, 4};
+  q.banned_token_ids = {3};
+  Sampler t(request_with(q), 0, 6, {});
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(sample(t, x, i)->id, 4);
+
+  q.banned_token_ids = {3, 4};
+  Sampler none(request_with(q), 0, 6, {});
+  EXPECT_FALSE(sample(none, x, 0)) << "nothing survives: the request must fail, not emit token 0";
+}
+
+TEST(Sampler, PaddingRowsAreNeverChosen) {
+  std::vector<float> x = {1, 2, 3, 9, 9};  // ids 3 and 4 are padding
+  SamplingParams greedy;
+  greedy.temperature = 0;
+  greedy.logprobs = 5;
+  Sampler s(request_with(greedy), 0, 3, {});
+  const auto out = sample(s, x, 0);
+  EXPECT_EQ(out->id, 2);
+  EXPECT_EQ(out->logprobs->top.size(), 3U);
+  Sampler t(request_with({}), 0, 3, {});
+  for (int i = 0; i < 50; ++i) EXPECT_LT(sample(t, x, i)->id, 3);
+}
+
+TEST(Sampler, BadRowsFail) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    std::vector<float> x = {1, bad, 2};
+    Sampler s(request_with({}), 0, 3, {});
+    EXPECT_FALSE(sample(s, x, 0));
+  }
+}
+
+TEST(Sampler, TiesGoToTheLowerId) {
+  SamplingParams p;
+  p.temperature = 0;
+  p.logit_bias = {{0, 0.0F}};  // leaves the fast path
+  Sampler s(request_with(p), 0, 5, {});
+  EXPECT_EQ(sample(s, {1, 3, 3, 3, 0}, 0)->id, 1);
+  SamplingParams k;
+  k.top_k = 2;
+  Sampler t(request_with(k), 0, 5, {});
+  EXPECT_EQ(SamplerTestPeer::survivors(t, {1, 3, 3, 3, 0}, 0), (std::vector<TokenId>{1, 2}));
+}
+
+TEST(Sampler, LogprobsEqualASort) {
+  const auto x = golden_logits(8, 700, 5.0);
+  const RowStats st = stats_of(x);
+  std::vector<TokenId> order(x.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](TokenId a, TokenId b) { return x[a] > x[b]; });
+  for (const int at : {0, 1, 30, 699}) {
+    const auto lp = row_logprobs(x, st.logsumexp, order[static_cast<std::size_t>(at)], 20);
+    EXPECT_EQ(lp.rank, at + 1);
+    EXPECT_EQ(lp.logprob, x[order[at]] - st.logsumexp);
+    ASSERT_EQ(lp.top.size(), 20U);
+    for (std::size_t i = 0; i < 20; ++i) EXPECT_EQ(lp.top[i].id, order[i]);
+  }
+  EXPECT_TRUE(row_logprobs(x, st.logsumexp, 0, 0).top.empty());
+}
+
+TEST(Sampler, LogprobsAreOfTheRawRow) {
+  std::vector<float> x = {3, 2, 1, 0};
+  SamplingParams p;
+  p.temperature = 0;
+  p.logprobs = 2;
+  p.logit_bias = {{3, 100.0F}};
+  Sampler s(request_with(p), 0, 4, {});
+  const auto out = sample(s, x, 0);
+  EXPECT_EQ(out->id, 3);
+  EXPECT_EQ(out->logprobs->rank, 4);
+  EXPECT_FLOAT_EQ(out->logprobs->logprob, 0 - stats_of(x).logsumexp);
+  EXPECT_EQ(out->logprobs->top[0].id, 0);
+}
+
+}  // namespace
+}  // namespace barg::runtime
