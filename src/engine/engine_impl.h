@@ -1,8 +1,8 @@
 // make_engine: the public Engine over inbox, step loop and runner. The class itself is hidden in the .cpp.
 //
-// Threads: one engine thread owns scheduler and KV bookkeeping without locks; callers reach it through the inbox
-// (one mutex, held for a push). The runner's device thread computes. admissible() and active() read atomics only.
-// Destruction cancels what still runs (every choice gets its final event), then joins.
+// Threads: one engine thread owns scheduler and KV bookkeeping without locks; callers reach it through the
+// inbox (one mutex, held for a push). The runner's device thread computes. admissible() and active() read
+// atomics only. Destruction cancels what still runs (every choice gets its final event), then joins.
 #pragma once
 
 #include <memory>
@@ -21,9 +21,9 @@ struct EngineExtras {
   Journal* journal = nullptr;  ///< borrowed, outlives the engine; nullptr = keep none
 };
 
-/// Takes the runner; reads config.scheduler, config.kv.enable_prefix_caching and config.server.queue_timeout_s.
-/// `clock` outlives the engine and may be called from any thread.
-/// Fails with kInvalidValue (param names the key) if a value is out of range.
+/// Takes the runner; reads config.scheduler, config.kv.enable_prefix_caching and
+/// config.server.queue_timeout_s. `clock` outlives the engine and may be called from any thread. Fails with
+/// kInvalidValue (param names the key) if a value is out of range.
 Result<std::unique_ptr<Engine>> make_engine(const Config& config, std::unique_ptr<runtime::Runner> runner,
                                             const Clock& clock, const EngineExtras& extras = {});
 

@@ -1,9 +1,9 @@
 // Journal: everything that went into the engine's decisions, in order, so that a run can be replayed.
 //
-// Records are appended by the engine thread only: a submitted request, a cancel, a finish_at, a plan's limits and
-// digest, a step's result (token ids, not logprobs), each with a sequence number and the engine's time. Replaying
-// the inputs through a fresh Scheduler gives the same plans (tests/engine/journal_test.cpp), and counters
-// recomputed from it equal the metrics.
+// Records are appended by the engine thread only: a submitted request, a cancel, a finish_at, a plan's limits
+// and digest, a step's result (token ids, not logprobs), each with a sequence number and the engine's time.
+// Replaying the inputs through a fresh Scheduler gives the same plans (tests/engine/journal_test.cpp), and
+// counters recomputed from it equal the metrics.
 //
 // A bounded ring: beyond `capacity` records the oldest go and dropped() counts them. Memory only, no I/O.
 #pragma once
@@ -36,8 +36,8 @@ struct JournalFinishAt {
 };
 /// The scheduler was asked for a plan.
 struct JournalPlan {
-  StepId step{};       ///< 0 = there was nothing to do
-  Digest digest{};     ///< over the whole plan
+  StepId step{};    ///< 0 = there was nothing to do
+  Digest digest{};  ///< over the whole plan
 };
 struct JournalResult {
   sched::StepResult result;  ///< logprobs stripped

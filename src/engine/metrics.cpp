@@ -8,12 +8,12 @@
 namespace barg {
 namespace {
 
-constexpr double kTtft[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75,
+constexpr double kTtft[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
                             1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
-constexpr double kInterToken[] = {.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75,
-                                  1,   2.5,  5,   7.5,  10, 20,  40, 80};
-constexpr double kRequestTime[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,  15,
-                                   20, 30, 40, 50, 60,  120, 240, 480, 960, 1920, 7680};
+constexpr double kInterToken[] = {.01, .025, .05, .075, .1,  .15, .2, .3, .4, .5,
+                                  .75, 1,    2.5, 5,    7.5, 10,  20, 40, 80};
+constexpr double kRequestTime[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+                                   30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
 constexpr double kN[] = {1, 2, 5, 10, 20};
 constexpr double kIterationTokens[] = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
 constexpr double kStepSeconds[] = {.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10};
@@ -47,23 +47,34 @@ void Histogram::observe(double value, std::uint64_t times) {
 
 const char* rejection_name(Rejection r) {
   switch (r) {
-    case Rejection::kQueueRequests: return "queue_requests";
-    case Rejection::kQueueTokens: return "queue_tokens";
-    case Rejection::kDraining: return "draining";
-    case Rejection::kFailed: return "engine_failed";
-    case Rejection::kTooLong: return "too_long";
-    case Rejection::kInvalid: return "invalid";
+    case Rejection::kQueueRequests:
+      return "queue_requests";
+    case Rejection::kQueueTokens:
+      return "queue_tokens";
+    case Rejection::kDraining:
+      return "draining";
+    case Rejection::kFailed:
+      return "engine_failed";
+    case Rejection::kTooLong:
+      return "too_long";
+    case Rejection::kInvalid:
+      return "invalid";
   }
   return "?";
 }
 
 const char* finish_reason_name(FinishReason r) {
   switch (r) {
-    case FinishReason::kNone: return "none";
-    case FinishReason::kStop: return "stop";
-    case FinishReason::kLength: return "length";
-    case FinishReason::kAbort: return "abort";
-    case FinishReason::kError: return "error";
+    case FinishReason::kNone:
+      return "none";
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kAbort:
+      return "abort";
+    case FinishReason::kError:
+      return "error";
   }
   return "?";
 }

@@ -12,7 +12,8 @@ void check_table(const sched::PlanItem& item, const sched::TableSlice& slice, co
   const std::int32_t first = item.start / tokens;
   const std::int32_t last = (item.start + item.count - 1) / tokens;
   CHECK(slice.length > last);
-  CHECK(static_cast<std::size_t>(slice.offset) + static_cast<std::size_t>(slice.length) <= plan.block_ids.size());
+  CHECK(static_cast<std::size_t>(slice.offset) + static_cast<std::size_t>(slice.length) <=
+        plan.block_ids.size());
   for (std::int32_t b = first; b <= last; ++b) {
     const BlockId id = plan.block_ids[static_cast<std::size_t>(slice.offset + b)];
     CHECK(id >= 0 && id < kv.num_blocks(group));
@@ -21,7 +22,8 @@ void check_table(const sched::PlanItem& item, const sched::TableSlice& slice, co
 
 }  // namespace
 
-void BatchBuilder::add_item(const sched::StepPlan& plan, std::size_t index, TokenId last_token, const KvMemory& kv) {
+void BatchBuilder::add_item(const sched::StepPlan& plan, std::size_t index, TokenId last_token,
+                            const KvMemory& kv) {
   const auto& item = plan.items[index];
   CHECK(item.count > 0 && item.start >= 0);
   const auto row_begin = static_cast<std::int32_t>(tokens_.size());
@@ -47,8 +49,8 @@ void BatchBuilder::add_item(const sched::StepPlan& plan, std::size_t index, Toke
   }
 }
 
-const model::ForwardBatch& BatchBuilder::build(const sched::StepPlan& plan, std::span<const TokenId> last_tokens,
-                                               const KvMemory& kv) {
+const model::ForwardBatch& BatchBuilder::build(const sched::StepPlan& plan,
+                                               std::span<const TokenId> last_tokens, const KvMemory& kv) {
   CHECK(last_tokens.size() == plan.items.size());
   CHECK(static_cast<std::size_t>(plan.num_groups) == kv.num_groups());
   tokens_.clear();
@@ -67,13 +69,15 @@ const model::ForwardBatch& BatchBuilder::build(const sched::StepPlan& plan, std:
   return batch_;
 }
 
-void copy_blocks(const sched::StepPlan& plan, const KvMemory& kv, const ops::OpTable& ops, ops::Stream& stream) {
+void copy_blocks(const sched::StepPlan& plan, const KvMemory& kv, const ops::OpTable& ops,
+                 ops::Stream& stream) {
   for (const auto& copy : plan.copies) {
     const auto group = static_cast<std::size_t>(copy.group);
     CHECK(group < kv.num_groups());
-    CHECK(copy.src >= 0 && copy.src < kv.num_blocks(group) && copy.dst >= 0 && copy.dst < kv.num_blocks(group));
-    // Whole blocks: what lies behind copy.tokens is overwritten before anything reads it. One at a time, because
-    // a block may be the target of one copy and the source of the next.
+    CHECK(copy.src >= 0 && copy.src < kv.num_blocks(group) && copy.dst >= 0 &&
+          copy.dst < kv.num_blocks(group));
+    // Whole blocks: what lies behind copy.tokens is overwritten before anything reads it. One at a time,
+    // because a block may be the target of one copy and the source of the next.
     ops.copy_blocks(stream, ops::BlockCopyParams{.base = kv.base(group),
                                                  .block_stride = kv.block_stride(group),
                                                  .src = &copy.src,

@@ -1,7 +1,8 @@
-// BatchBuilder: a StepPlan (decisions) as a ForwardBatch (tensors), and the list of rows whose logits are wanted.
+// BatchBuilder: a StepPlan (decisions) as a ForwardBatch (tensors), and the list of rows whose logits are
+// wanted.
 //
-// Owns the arrays behind the batch and reuses them, so a steady-state step allocates nothing. Block tables are
-// not copied: segments point into the plan, which must outlive the use of the batch. Device thread only.
+// Owns the arrays behind the batch and reuses them, so a steady-state step allocates nothing. Block tables
+// are not copied: segments point into the plan, which must outlive the use of the batch. Device thread only.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +25,8 @@ struct LogitsRow {
 
 class BatchBuilder {
  public:
-  /// `last_tokens[i]` replaces kPendingToken in item i (unused otherwise). The batch is valid until the next call.
-  /// REQUIRES a well-formed plan: tables cover their rows, every block a row writes exists (checked).
+  /// `last_tokens[i]` replaces kPendingToken in item i (unused otherwise). The batch is valid until the next
+  /// call. REQUIRES a well-formed plan: tables cover their rows, every block a row writes exists (checked).
   const model::ForwardBatch& build(const sched::StepPlan& plan, std::span<const TokenId> last_tokens,
                                    const KvMemory& kv);
 
@@ -41,6 +42,7 @@ class BatchBuilder {
 };
 
 /// Executes the plan's copies of blocks, in order, before the step computes.
-void copy_blocks(const sched::StepPlan& plan, const KvMemory& kv, const ops::OpTable& ops, ops::Stream& stream);
+void copy_blocks(const sched::StepPlan& plan, const KvMemory& kv, const ops::OpTable& ops,
+                 ops::Stream& stream);
 
 }  // namespace barg::runtime

@@ -96,7 +96,8 @@ struct CpuRunner::Impl {
 
   void begin_items(const sched::StepPlan& plan, sched::StepResult& result);
   void compute_logits(std::span<const LogitsRow> rows);
-  void take_row(const sched::StepPlan& plan, const LogitsRow& row, std::size_t index, sched::StepResult& result);
+  void take_row(const sched::StepPlan& plan, const LogitsRow& row, std::size_t index,
+                sched::StepResult& result);
 
   CpuRunnerParts parts;
   const std::size_t hidden_size, logits_dim, logits_capacity;
@@ -106,8 +107,8 @@ struct CpuRunner::Impl {
   std::vector<float> logits;    // [logits_capacity, V]
   StatsArrays stats;
   BatchBuilder builder;
-  std::vector<TokenId> last_tokens;              // [items]
-  std::vector<SequenceState*> states;            // [items]
+  std::vector<TokenId> last_tokens;    // [items]
+  std::vector<SequenceState*> states;  // [items]
   std::unordered_map<SeqId, SequenceState> sequences;
   SteadyClock clock;
 
@@ -130,7 +131,8 @@ void CpuRunner::Impl::run() {
 void CpuRunner::Impl::execute(AddSequence&& command) {
   Sampler sampler(command.request, command.choice, parts.info.vocab_size, parts.info.end_ids);
   const bool added =
-      sequences.try_emplace(command.seq, SequenceState{std::move(command.request), std::move(sampler)}).second;
+      sequences.try_emplace(command.seq, SequenceState{std::move(command.request), std::move(sampler)})
+          .second;
   CHECK(added);
 }
 
@@ -149,8 +151,9 @@ void CpuRunner::Impl::begin_items(const sched::StepPlan& plan, sched::StepResult
     out.seq = item.seq;
     out.epoch = item.epoch;
     out.position = item.start + item.count;
-    const auto tokens = std::span(plan.tokens).subspan(static_cast<std::size_t>(item.token_offset),
-                                                       static_cast<std::size_t>(item.count));
+    const auto tokens =
+        std::span(plan.tokens)
+            .subspan(static_cast<std::size_t>(item.token_offset), static_cast<std::size_t>(item.count));
     if (std::find(tokens.begin(), tokens.end(), sched::kPendingToken) == tokens.end()) continue;
     const auto& outputs = states[i]->sampler.outputs();
     if (states[i]->bad || outputs.empty()) {
@@ -164,7 +167,8 @@ void CpuRunner::Impl::begin_items(const sched::StepPlan& plan, sched::StepResult
 /// Logits and their statistics of a sub-batch of at most logits_capacity rows.
 void CpuRunner::Impl::compute_logits(std::span<const LogitsRow> rows) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    std::memcpy(gathered.data() + i * hidden_size, hidden.data() + static_cast<std::size_t>(rows[i].row) * hidden_size,
+    std::memcpy(gathered.data() + i * hidden_size,
+                hidden.data() + static_cast<std::size_t>(rows[i].row) * hidden_size,
                 hidden_size * sizeof(float));
   }
   const auto count = static_cast<std::int32_t>(rows.size());
@@ -196,11 +200,12 @@ void CpuRunner::Impl::take_row(const sched::StepPlan& plan, const LogitsRow& row
   const auto& request = *state.request;
   const auto next = static_cast<std::size_t>(row.position) + 1;
   if (request.sampling.prompt_logprobs && next < request.prompt.size()) {
-    out.prompt_logprobs.push_back(row_logprobs(values, row_stats.logsumexp, request.prompt[next],
-                                               *request.sampling.prompt_logprobs));
+    out.prompt_logprobs.push_back(
+        row_logprobs(values, row_stats.logsumexp, request.prompt[next], *request.sampling.prompt_logprobs));
   }
   if (!row.sample) return;
-  auto token = state.sampler.sample(values, row_stats, plan.items[static_cast<std::size_t>(row.item)].output_index);
+  auto token =
+      state.sampler.sample(values, row_stats, plan.items[static_cast<std::size_t>(row.item)].output_index);
   if (token) {
     out.tokens.push_back(std::move(*token));
   } else {

@@ -4,10 +4,10 @@
 //   engine thread --- commands ---> device thread: resolve pending tokens, copy blocks, forward,
 //                 <--- results ----                logits in sub-batches, prompt logprobs, sample
 //
-// Invariants: (1) Results come in launch order. (2) A row with NaN or +inf fails its own item and nothing else.
-// (3) Logits exist for at most kLogitsRows rows at a time, whatever a step asks for. (4) A steady-state step
-// allocates only what it returns.
-// It does not: decide anything, know the scheduler, keep the model's files.
+// Invariants: (1) Results come in launch order. (2) A row with NaN or +inf fails its own item and nothing
+// else. (3) Logits exist for at most kLogitsRows rows at a time, whatever a step asks for. (4) A steady-state
+// step allocates only what it returns. It does not: decide anything, know the scheduler, keep the model's
+// files.
 #pragma once
 
 #include <cstdint>

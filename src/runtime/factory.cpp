@@ -37,7 +37,8 @@ Result<T> look_up(const std::array<Named<T>, N>& table, const std::string& name,
     if (row.name == name) return row.value;
     known += (known.empty() ? "" : ", ") + std::string(row.name);
   }
-  return fail(ErrorCode::kInvalidValue, std::string(key) + " is \"" + name + "\"; possible are " + known, key);
+  return fail(ErrorCode::kInvalidValue, std::string(key) + " is \"" + name + "\"; possible are " + known,
+              key);
 }
 
 /// The choices that configuration leaves to the model and the machine.
@@ -67,8 +68,8 @@ Result<Choices> choose(const Config& config, const model::ModelFiles& files) {
   return c;
 }
 
-KvPoolSpec pool_spec(const Config& config, const Choices& choices, const std::vector<model::LayerGroup>& groups,
-                     const ops::OpTable& ops) {
+KvPoolSpec pool_spec(const Config& config, const Choices& choices,
+                     const std::vector<model::LayerGroup>& groups, const ops::OpTable& ops) {
   KvPoolSpec spec{.dtype = choices.kv_dtype, .block_tokens = config.kv.block_size, .head_bytes = {}};
   for (const auto& g : groups) {
     spec.head_bytes.push_back(
@@ -91,7 +92,8 @@ Result<MemoryPlan> plan_with(const Config& config, const model::ModelFiles& file
                          .workspace_bytes = model::Decoder::workspace_bytes(*spec, ops, choices.recipe, rows),
                          .hidden = spec->hidden,
                          .logits_dim = spec->vocab_rows};
-  return plan_memory(config, choices.recipe, shape, pool_spec(config, choices, shape.groups, ops), available_memory());
+  return plan_memory(config, choices.recipe, shape, pool_spec(config, choices, shape.groups, ops),
+                     available_memory());
 }
 
 void add_field(Sha256& h, std::string_view value) {
@@ -106,7 +108,8 @@ void add_number(Sha256& h, T value) {
 }
 
 /// Everything a KV block's bytes depend on but the tokens: equal roots mean exchangeable blocks.
-std::string key_root(const Digest& weights, const MemoryPlan& plan, const model::RopeSpec& rope, const char* layout) {
+std::string key_root(const Digest& weights, const MemoryPlan& plan, const model::RopeSpec& rope,
+                     const char* layout) {
   Sha256 h;
   add_field(h, "barg kv root 1");
   add_field(h, {reinterpret_cast<const char*>(weights.data()), weights.size()});
@@ -122,14 +125,15 @@ std::string key_root(const Digest& weights, const MemoryPlan& plan, const model:
   add_number(h, rope.high_freq_factor);
   add_number(h, rope.original_max_positions);
   add_field(h, {reinterpret_cast<const char*>(rope.divisors.data()), rope.divisors.size() * sizeof(float)});
-  add_field(h, "");                                    // adapter
-  add_number(h, std::int32_t{0});                      // rank
-  add_number(h, std::int32_t{1});                      // world size
+  add_field(h, "");                // adapter
+  add_number(h, std::int32_t{0});  // rank
+  add_number(h, std::int32_t{1});  // world size
   const Digest d = h.finish();
   return {d.begin(), d.end()};
 }
 
-Result<std::vector<TokenId>> end_ids(const model::ModelFiles& files, const VocabData& vocab, std::int32_t vocab_rows) {
+Result<std::vector<TokenId>> end_ids(const model::ModelFiles& files, const VocabData& vocab,
+                                     std::int32_t vocab_rows) {
   const auto defaults = files.generation_defaults();
   if (!defaults) return std::unexpected(defaults.error());
   std::vector<TokenId> ids = defaults->eos_ids;
@@ -156,7 +160,8 @@ RunnerInfo make_info(const MemoryPlan& plan, const model::DecoderSpec& spec, con
                   .numerics_id = numerics_id(plan.recipe, plan.kv_dtype),
                   .model_digest = {},
                   .key_root = {}};
-  if (!vocab.tokens.empty()) info.vocab_size = std::min(info.vocab_size, static_cast<std::int32_t>(vocab.tokens.size()));
+  if (!vocab.tokens.empty())
+    info.vocab_size = std::min(info.vocab_size, static_cast<std::int32_t>(vocab.tokens.size()));
   if (vocab_size > 0) info.vocab_size = std::min(info.vocab_size, vocab_size);
   return info;
 }
@@ -165,7 +170,8 @@ Result<KvMemory> make_kv(const MemoryPlan& plan, const std::vector<model::LayerG
   std::vector<KvMemory::GroupSpec> specs;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const std::int64_t heads = static_cast<std::int64_t>(groups[g].layers.size()) * groups[g].num_kv_heads;
-    specs.push_back({.group = &groups[g], .num_blocks = plan.num_blocks[g], .head_bytes = plan.block_bytes[g] / heads});
+    specs.push_back(
+        {.group = &groups[g], .num_blocks = plan.num_blocks[g], .head_bytes = plan.block_bytes[g] / heads});
   }
   return KvMemory::create(specs, plan.kv_dtype, plan.block_tokens);
 }
@@ -173,7 +179,8 @@ Result<KvMemory> make_kv(const MemoryPlan& plan, const std::vector<model::LayerG
 Result<LoadedRunner> load(const Config& config, const model::ModelFiles& files, const LoadOptions& options) {
   const auto choices = choose(config, files);
   if (!choices) return std::unexpected(choices.error());
-  auto device = std::make_unique<ops::CpuDevice>(ops::CpuOptions{.threads = config.runtime.threads, .isa = choices->isa});
+  auto device = std::make_unique<ops::CpuDevice>(
+      ops::CpuOptions{.threads = config.runtime.threads, .isa = choices->isa});
   auto plan = plan_with(config, files, *choices, device->ops());
   if (!plan) return std::unexpected(plan.error());
   const auto spec = files.spec();
@@ -182,7 +189,10 @@ Result<LoadedRunner> load(const Config& config, const model::ModelFiles& files, 
   if (!vocab) return std::unexpected(vocab.error());
 
   CpuRunnerParts parts{.info = make_info(*plan, *spec, *vocab, options.vocab_size),
-                       .plan = *plan, .device = std::move(device), .decoder = nullptr, .kv = {}};
+                       .plan = *plan,
+                       .device = std::move(device),
+                       .decoder = nullptr,
+                       .kv = {}};
   auto ends = end_ids(files, *vocab, spec->vocab_rows);
   if (!ends) return std::unexpected(ends.error());
   parts.info.end_ids = std::move(*ends);
@@ -197,8 +207,9 @@ Result<LoadedRunner> load(const Config& config, const model::ModelFiles& files, 
         options.progress(total == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total));
       };
     }
-    auto decoder = model::Decoder::load(files, parts.device->ops(), parts.device->stream(),
-                                        {.recipe = choices->recipe, .max_positions = plan->max_model_len}, progress);
+    auto decoder =
+        model::Decoder::load(files, parts.device->ops(), parts.device->stream(),
+                             {.recipe = choices->recipe, .max_positions = plan->max_model_len}, progress);
     if (!decoder) return std::unexpected(decoder.error());
     parts.decoder = std::move(*decoder);
   }
@@ -208,7 +219,8 @@ Result<LoadedRunner> load(const Config& config, const model::ModelFiles& files, 
   if (!kv) return std::unexpected(kv.error());
   parts.kv = std::move(*kv);
 
-  LoadedRunner out{.runner = nullptr, .plan = *plan, .isa = parts.device->ops().name, .threads = parts.device->threads()};
+  LoadedRunner out{
+      .runner = nullptr, .plan = *plan, .isa = parts.device->ops().name, .threads = parts.device->threads()};
   out.runner = std::make_unique<CpuRunner>(std::move(parts));
   return out;
 }
@@ -216,8 +228,9 @@ Result<LoadedRunner> load(const Config& config, const model::ModelFiles& files, 
 }  // namespace
 
 std::string numerics_id(Recipe recipe, DType kv_dtype) {
-  return std::string(recipe_name(recipe)) + "-t" + std::to_string(kTileKeys) + "-s" + std::to_string(kSplitKeys) + "-k" +
-         std::to_string(kKernelEpoch) + "-kv" + dtype_name(kv_dtype) + "-cpu";
+  return std::string(recipe_name(recipe)) + "-t" + std::to_string(kTileKeys) + "-s" +
+         std::to_string(kSplitKeys) + "-k" + std::to_string(kKernelEpoch) + "-kv" + dtype_name(kv_dtype) +
+         "-cpu";
 }
 
 Result<MemoryPlan> plan_memory(const Config& config, const model::ModelFiles& files) {
@@ -237,7 +250,8 @@ Result<LoadedRunner> load_runner(const Config& config, std::shared_ptr<const mod
   }
 }
 
-Result<std::unique_ptr<Runner>> make_runner(const Config& config, std::shared_ptr<const model::ModelFiles> files,
+Result<std::unique_ptr<Runner>> make_runner(const Config& config,
+                                            std::shared_ptr<const model::ModelFiles> files,
                                             const ProgressFn& progress) {
   auto loaded = load_runner(config, std::move(files), {.progress = progress, .vocab_size = 0});
   if (!loaded) return std::unexpected(loaded.error());

@@ -1,5 +1,5 @@
-// make_runner: from configuration and open model files to a loaded Runner. Decides recipe, KV dtype, numerics id
-// and the root of all KV keys; everything else is in memory_plan.h (sizes) and cpu_runner.h (execution).
+// make_runner: from configuration and open model files to a loaded Runner. Decides recipe, KV dtype, numerics
+// id and the root of all KV keys; everything else is in memory_plan.h (sizes) and cpu_runner.h (execution).
 #pragma once
 
 #include <functional>
@@ -32,17 +32,18 @@ struct LoadedRunner {
   int threads = 0;
 };
 
-/// Loads weights (packed for the machine) and allocates the KV pool lazily. Fails with kInvalidValue (param names
-/// the config key), kBadFile, kUnsupported, kOutOfMemory. `files` may be let go afterwards.
+/// Loads weights (packed for the machine) and allocates the KV pool lazily. Fails with kInvalidValue (param
+/// names the config key), kBadFile, kUnsupported, kOutOfMemory. `files` may be let go afterwards.
 Result<LoadedRunner> load_runner(const Config& config, std::shared_ptr<const model::ModelFiles> files,
                                  const LoadOptions& options = {});
 
 /// The same without the plan.
-Result<std::unique_ptr<Runner>> make_runner(const Config& config, std::shared_ptr<const model::ModelFiles> files,
+Result<std::unique_ptr<Runner>> make_runner(const Config& config,
+                                            std::shared_ptr<const model::ModelFiles> files,
                                             const ProgressFn& progress = {});
 
-/// Names recipe, tile and split, kernel epoch, KV dtype and device class: "int8-t32-s256-k1-kvf16-cpu". Equal ids
-/// and equal weights mean equal bits. Not in it: ISA, threads, block size.
+/// Names recipe, tile and split, kernel epoch, KV dtype and device class: "int8-t32-s256-k1-kvf16-cpu". Equal
+/// ids and equal weights mean equal bits. Not in it: ISA, threads, block size.
 std::string numerics_id(Recipe recipe, DType kv_dtype);
 
 }  // namespace barg::runtime

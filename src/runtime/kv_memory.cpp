@@ -10,7 +10,8 @@
 namespace barg::runtime {
 namespace {
 
-// Larger than any cache line and any vector; a page, so that blocks of one group never share one with another.
+// Larger than any cache line and any vector; a page, so that blocks of one group never share one with
+// another.
 constexpr std::size_t kPage = 4096;
 
 }  // namespace
@@ -29,7 +30,8 @@ Result<KvMemory> KvMemory::create(std::span<const GroupSpec> groups, DType dtype
       return fail(ErrorCode::kOutOfMemory, "the KV pool's size overflows 64 bits", "kv.memory_bytes");
     }
     arena.bytes = (static_cast<std::size_t>(total) + kPage - 1) / kPage * kPage;
-    void* p = mmap(nullptr, arena.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* p = mmap(nullptr, arena.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
     if (p == MAP_FAILED) {
       return fail(ErrorCode::kOutOfMemory,
                   "the system refused to map " + std::to_string(arena.bytes) + " bytes for the KV pool",

@@ -1,8 +1,8 @@
-// KvMemory: the bytes of the paged KV. One arena per group of layers, mapped at start and touched lazily, so a
-// large pool costs address space until it is used.
+// KvMemory: the bytes of the paged KV. One arena per group of layers, mapped at start and touched lazily, so
+// a large pool costs address space until it is used.
 //
-//   arena of group g:  | block 0 | block 1 | ...                        block_stride = layers * heads * head_bytes
-//   one block's part:  | layer 0: head 0 [K plane | V plane], head 1 .. | layer 1: .. |
+//   arena of group g:  | block 0 | block 1 | ...                        block_stride = layers * heads *
+//   head_bytes one block's part:  | layer 0: head 0 [K plane | V plane], head 1 .. | layer 1: .. |
 //
 // So a part is one contiguous run (one DMA, one iovec). The order inside a plane is the back end's business.
 // Owns the mappings. Used by the device thread only; bookkeeping of who uses which block is src/kv's.

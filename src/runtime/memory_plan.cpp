@@ -25,10 +25,12 @@ struct Layout {
   std::int64_t block_tokens;
   std::int64_t max_rows;
 
-  bool windowed(std::size_t g) const { return groups[g].kind == StateKind::kSlidingWindow && groups[g].window > 0; }
+  bool windowed(std::size_t g) const {
+    return groups[g].kind == StateKind::kSlidingWindow && groups[g].window > 0;
+  }
 
-  /// Blocks of group g that one sequence of `tokens` holds at most. A window group keeps the window and, while a
-  /// chunk is computed, the chunk; either may straddle one more block.
+  /// Blocks of group g that one sequence of `tokens` holds at most. A window group keeps the window and,
+  /// while a chunk is computed, the chunk; either may straddle one more block.
   std::int64_t need(std::size_t g, std::int64_t tokens) const {
     const std::int64_t all = ceil_div(tokens, block_tokens);
     if (!windowed(g)) return all;
@@ -44,7 +46,8 @@ struct Layout {
   }
 };
 
-/// Rule 2: the longest multiple of the block size, at most `wanted`, that one sequence can have in `pool` bytes.
+/// Rule 2: the longest multiple of the block size, at most `wanted`, that one sequence can have in `pool`
+/// bytes.
 std::int64_t longest_context(const Layout& layout, std::int64_t wanted, std::uint64_t pool) {
   if (layout.bytes(wanted) <= pool) return wanted;
   std::int64_t low = 0;
@@ -77,9 +80,11 @@ std::vector<std::int64_t> divide_pool(const Layout& layout, std::int64_t tokens,
   // Half of the pool, or what the full-attention groups leave when they are full; but they keep one sequence.
   const std::uint64_t full_all = std::min(pool, full_need_bytes * static_cast<std::uint64_t>(max_seqs));
   std::uint64_t window_share = pool;
-  if (full_block_bytes > 0) window_share = std::min(std::max(pool / 2, pool - full_all), pool - full_need_bytes);
-  const double scale =
-      window_bytes <= window_share ? 1.0 : static_cast<double>(window_share) / static_cast<double>(window_bytes);
+  if (full_block_bytes > 0)
+    window_share = std::min(std::max(pool / 2, pool - full_all), pool - full_need_bytes);
+  const double scale = window_bytes <= window_share
+                           ? 1.0
+                           : static_cast<double>(window_share) / static_cast<double>(window_bytes);
   std::uint64_t used = 0;
   for (std::size_t g = 0; g < blocks.size(); ++g) {
     if (!layout.windowed(g)) continue;
@@ -98,11 +103,13 @@ std::vector<std::int64_t> divide_pool(const Layout& layout, std::int64_t tokens,
 Result<void> check_options(const Config& c, const ModelShape& shape) {
   const auto& kv = c.kv;
   if (kv.block_size != 16 && kv.block_size != 32 && kv.block_size != 64) {
-    return fail(ErrorCode::kInvalidValue, "block_size is " + std::to_string(kv.block_size) + "; 16, 32 and 64 are possible",
+    return fail(ErrorCode::kInvalidValue,
+                "block_size is " + std::to_string(kv.block_size) + "; 16, 32 and 64 are possible",
                 "kv.block_size");
   }
   if (c.scheduler.max_num_batched_tokens < 1) {
-    return fail(ErrorCode::kInvalidValue, "max_num_batched_tokens must be at least 1", "scheduler.max_num_batched_tokens");
+    return fail(ErrorCode::kInvalidValue, "max_num_batched_tokens must be at least 1",
+                "scheduler.max_num_batched_tokens");
   }
   if (c.scheduler.max_num_seqs < 1) {
     return fail(ErrorCode::kInvalidValue, "max_num_seqs must be at least 1", "scheduler.max_num_seqs");
@@ -112,7 +119,8 @@ Result<void> check_options(const Config& c, const ModelShape& shape) {
   }
   for (const auto& g : shape.groups) {
     if (g.kind != StateKind::kFullAttention && g.kind != StateKind::kSlidingWindow) {
-      return fail(ErrorCode::kUnsupported, "this model has layers whose state is neither full attention nor a sliding window");
+      return fail(ErrorCode::kUnsupported,
+                  "this model has layers whose state is neither full attention nor a sliding window");
     }
   }
   return {};
@@ -120,14 +128,16 @@ Result<void> check_options(const Config& c, const ModelShape& shape) {
 
 /// Rule 1 for memory_bytes = 0.
 Result<std::uint64_t> automatic_pool(const MemoryPlan& plan, const Layout& layout, std::int64_t max_seqs) {
-  const std::uint64_t fixed = plan.weight_bytes + plan.activation_bytes + plan.workspace_bytes + plan.logits_bytes;
+  const std::uint64_t fixed =
+      plan.weight_bytes + plan.activation_bytes + plan.workspace_bytes + plan.logits_bytes;
   const std::uint64_t full = layout.bytes(plan.max_model_len) * static_cast<std::uint64_t>(max_seqs);
   const std::uint64_t left = plan.available_bytes > fixed ? plan.available_bytes - fixed : 0;
   const std::uint64_t allowed = std::min(plan.available_bytes / 5 * 2, left);
   if (allowed < layout.bytes(2 * layout.block_tokens)) {
-    return fail(ErrorCode::kOutOfMemory, "the model needs " + mib(fixed) + " and its smallest KV pool " +
-                                             mib(layout.bytes(2 * layout.block_tokens)) + ", but this process may use only " +
-                                             mib(plan.available_bytes) + " more",
+    return fail(ErrorCode::kOutOfMemory,
+                "the model needs " + mib(fixed) + " and its smallest KV pool " +
+                    mib(layout.bytes(2 * layout.block_tokens)) + ", but this process may use only " +
+                    mib(plan.available_bytes) + " more",
                 "kv.memory_bytes");
   }
   return std::min(full, allowed);
@@ -135,8 +145,8 @@ Result<std::uint64_t> automatic_pool(const MemoryPlan& plan, const Layout& layou
 
 }  // namespace
 
-Result<MemoryPlan> plan_memory(const Config& config, Recipe recipe, const ModelShape& shape, const KvPoolSpec& kv,
-                               std::uint64_t available_bytes) {
+Result<MemoryPlan> plan_memory(const Config& config, Recipe recipe, const ModelShape& shape,
+                               const KvPoolSpec& kv, std::uint64_t available_bytes) {
   if (auto ok = check_options(config, shape); !ok) return std::unexpected(ok.error());
   CHECK(kv.head_bytes.size() == shape.groups.size() && !shape.groups.empty());
   const std::int64_t block = kv.block_tokens;
@@ -150,14 +160,16 @@ Result<MemoryPlan> plan_memory(const Config& config, Recipe recipe, const ModelS
   std::uint64_t token_bytes = 0;
   for (std::size_t g = 0; g < shape.groups.size(); ++g) {
     const auto& group = shape.groups[g];
-    layout.block_bytes.push_back(kv.head_bytes[g] * group.num_kv_heads * static_cast<std::int64_t>(group.layers.size()));
+    layout.block_bytes.push_back(kv.head_bytes[g] * group.num_kv_heads *
+                                 static_cast<std::int64_t>(group.layers.size()));
     token_bytes += static_cast<std::uint64_t>(layout.block_bytes[g] / block);
   }
   plan.block_bytes = layout.block_bytes;
   plan.kv_bytes_per_token = token_bytes;
   plan.weight_file_bytes = shape.file_bytes;
   plan.weight_bytes = shape.weight_bytes;
-  plan.activation_bytes = static_cast<std::uint64_t>(plan.max_rows) * static_cast<std::uint64_t>(shape.hidden) * 4;
+  plan.activation_bytes =
+      static_cast<std::uint64_t>(plan.max_rows) * static_cast<std::uint64_t>(shape.hidden) * 4;
   plan.workspace_bytes = shape.workspace_bytes;
   plan.logits_bytes = static_cast<std::uint64_t>(std::min(kLogitsRows, plan.max_rows)) *
                       static_cast<std::uint64_t>(shape.logits_dim + shape.hidden) * 4;
@@ -177,20 +189,24 @@ Result<MemoryPlan> plan_memory(const Config& config, Recipe recipe, const ModelS
   }
   const std::int64_t fits = longest_context(layout, plan.max_model_len, pool);
   if (fits < 2 * block && fits < plan.max_model_len) {
-    return fail(ErrorCode::kOutOfMemory, "a KV pool of " + mib(pool) + " holds fewer than two blocks (" +
-                                             mib(layout.bytes(2 * block)) + ")", "kv.memory_bytes");
+    return fail(
+        ErrorCode::kOutOfMemory,
+        "a KV pool of " + mib(pool) + " holds fewer than two blocks (" + mib(layout.bytes(2 * block)) + ")",
+        "kv.memory_bytes");
   }
   if (fits < plan.max_model_len) {
     plan.notes.push_back("the KV pool of " + mib(pool) + " holds " + std::to_string(fits) +
-                         " tokens of one sequence: the context is shortened from " + std::to_string(plan.max_model_len) +
-                         " to " + std::to_string(fits));
+                         " tokens of one sequence: the context is shortened from " +
+                         std::to_string(plan.max_model_len) + " to " + std::to_string(fits));
     plan.max_model_len = static_cast<std::int32_t>(fits);
   }
   plan.num_blocks = divide_pool(layout, plan.max_model_len, config.scheduler.max_num_seqs, pool);
   for (std::size_t g = 0; g < plan.num_blocks.size(); ++g) {
-    plan.kv_bytes += static_cast<std::uint64_t>(plan.num_blocks[g]) * static_cast<std::uint64_t>(plan.block_bytes[g]);
+    plan.kv_bytes +=
+        static_cast<std::uint64_t>(plan.num_blocks[g]) * static_cast<std::uint64_t>(plan.block_bytes[g]);
   }
-  plan.total_bytes = plan.weight_bytes + plan.kv_bytes + plan.activation_bytes + plan.workspace_bytes + plan.logits_bytes;
+  plan.total_bytes =
+      plan.weight_bytes + plan.kv_bytes + plan.activation_bytes + plan.workspace_bytes + plan.logits_bytes;
   return plan;
 }
 

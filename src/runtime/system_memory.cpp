@@ -40,8 +40,8 @@ constexpr CgroupFiles kV2{"/sys/fs/cgroup", "/memory.max", "/memory.current", "i
 constexpr CgroupFiles kV1{"/sys/fs/cgroup/memory", "/memory.limit_in_bytes", "/memory.usage_in_bytes",
                           "total_inactive_file"};
 
-/// Least room in the group at `path` and all groups around it. Inside a container the path of /proc/self/cgroup
-/// may not exist below the mount; then only the ancestors that do are read.
+/// Least room in the group at `path` and all groups around it. Inside a container the path of
+/// /proc/self/cgroup may not exist below the mount; then only the ancestors that do are read.
 std::uint64_t cgroup_room(const std::string& root, const CgroupFiles& files, std::string path) {
   std::uint64_t room = kUnlimited;
   for (;;) {
