@@ -1,0 +1,215 @@
+// KvManager: which blocks every sequence holds, in every group of layers. Pure bookkeeping.
+//
+//   blocks of one sequence in one group (B = 4, | ends a block):
+//
+//     a b c d | e f g h | i j k l | m n . .          known tokens
+//     --------- dead -----^ left the window (window groups only): freed, kNoBlock in the table
+//               ^ sealed: full, immutable, published in the trie, may be shared with others
+//                                   ^ open: private, this sequence is its only writer
+//
+// Life of a sequence: open -> admit (match + pin) -> { reserve, publish, advance }* -> release -> close.
+//
+// Invariants (check_integrity recomputes them from scratch):
+//  1. refs of a block = tables that contain it; pins = copies whose step has not retired. States as in block_pool.h.
+//  2. A block is written by one sequence only, and never after it was sealed.
+//  3. All changes between Transaction's construction and commit() are undone exactly by its destructor: block
+//     states, tables, LRU order and trie are equal to what they were.
+//  4. One release path (release), tail first; with windows, advance() frees from the head.
+//  5. Blocks of a sequence with steps in flight are fenced: not reused until retire() of the last such step.
+//  6. Nodes of the trie that hold a full-attention block form a tree rooted at the root, and the LRU victim
+//     among them is always a leaf.
+//
+// Threads: engine thread only. Not here: bytes, devices, tiers, policy (who gets blocks is the scheduler's choice).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "barg/types.h"
+#include "kv/block_pool.h"
+#include "kv/keys.h"
+#include "kv/prefix_tree.h"
+
+namespace barg::kv {
+
+enum class GroupKind : std::uint8_t { kFull, kSlidingWindow };
+
+struct GroupSpec {
+  GroupKind kind = GroupKind::kFull;
+  std::int32_t window = 0;       ///< tokens visible to a query including itself; only with kSlidingWindow, >= 1
+  std::int64_t num_blocks = 0;
+  std::int64_t block_bytes = 1;  ///< weight in ratios over groups
+};
+
+struct ManagerOptions {
+  std::int32_t block_tokens = 16;
+  std::vector<GroupSpec> groups;  ///< at least one
+  bool enable_prefix_caching = true;
+  BlockKeyFn key = &block_key;
+};
+
+/// Handle of a sequence's tables.
+enum class KvSeq : std::int32_t {};
+
+/// A copy that the next plan must carry (see sched::BlockCopy).
+struct TailCopy {
+  std::int32_t group = 0;
+  BlockId src = kNoBlock;
+  BlockId dst = kNoBlock;
+  std::int32_t tokens = 0;
+};
+
+/// Blocks by state, and what allocated bytes hold. `allocated` = open + sealed + fenced blocks.
+struct GroupUsage {
+  std::int64_t total = 0, open = 0, sealed = 0, cached = 0, fenced = 0, blank = 0;  ///< blocks
+  std::int64_t allocated_tokens = 0;  ///< slots of open, sealed and fenced blocks
+  std::int64_t waste_tail = 0;        ///< slots behind the last planned token of a sequence
+  std::int64_t waste_reserved = 0;    ///< slots planned, result not back yet
+  std::int64_t waste_fenced = 0;      ///< slots of blocks that hold nothing and wait for a step
+};
+
+struct Usage {
+  std::vector<GroupUsage> groups;
+  double used = 0;  ///< referenced bytes / all bytes
+  double waste_tail = 0, waste_reserved = 0, waste_fenced = 0;  ///< shares of allocated bytes
+};
+
+class KvManager {
+ public:
+  /// REQUIRES a valid description (at least one group, positive sizes): checked.
+  explicit KvManager(ManagerOptions options);
+
+  // -- geometry
+  std::int32_t block_tokens() const { return options_.block_tokens; }
+  std::int32_t num_groups() const { return static_cast<std::int32_t>(groups_.size()); }
+  /// Blocks a sequence of `tokens` tokens needs in group g while it computes `rows` of them at a time.
+  std::int64_t blocks_needed(std::int32_t g, std::int32_t tokens, std::int32_t rows) const;
+  std::int64_t total(std::int32_t g) const { return groups_[idx(g)].pool.size(); }
+  /// Blank + cached: what could be taken right now.
+  std::int64_t available(std::int32_t g) const { return groups_[idx(g)].pool.available(); }
+  std::int64_t fenced(std::int32_t g) const { return groups_[idx(g)].pool.count(BlockState::kFenced); }
+  std::int64_t held(KvSeq s, std::int32_t g) const;
+
+  // -- life of a sequence
+  KvSeq open(const Digest& root);
+  /// REQUIRES released tables.
+  void close(KvSeq s);
+
+  /// Undoes everything since its construction unless committed. One at a time.
+  class Transaction {
+   public:
+    explicit Transaction(KvManager& kv);
+    ~Transaction();
+    Transaction(const Transaction&) = delete;
+    Transaction& operator=(const Transaction&) = delete;
+    void commit();
+
+   private:
+    KvManager* kv_;
+  };
+
+  struct Admission {
+    std::int32_t read_until = 0;        ///< match at most this many tokens of the log; 0 = read no cache
+    std::int32_t rows = 1;              ///< how many tokens a step may compute at once
+    std::span<const std::int64_t> keep; ///< per group: blocks that must stay available afterwards; empty = 0
+    StepId step{};                      ///< the plan being built: copies' sources stay pinned until it retires
+  };
+  /// Match and pin in one transaction: gives `s` the longest prefix of `log` that every group can serve and that
+  /// leaves at least one token to compute. nullopt, and nothing changed, if the rest of `log` does not fit beside
+  /// `keep`. Otherwise the number of tokens served. `copies` receives the copies of a prefix that covers the whole
+  /// log (its last block is copied so that the last token can be recomputed in private memory).
+  /// REQUIRES empty tables and an active Transaction.
+  std::optional<std::int32_t> admit(KvSeq s, const TokenView& log, const Admission& rule,
+                                    std::vector<TailCopy>& copies);
+  /// Read-only: tokens admit() would serve now.
+  std::int32_t match(KvSeq s, const TokenView& log, std::int32_t read_until);
+
+  /// How many of `want` further tokens could be reserved now (0 = none).
+  std::int32_t room(KvSeq s, std::int32_t want) const;
+  /// Makes blocks for tokens up to `tokens` in every group: all or nothing.
+  bool reserve(KvSeq s, std::int32_t tokens);
+
+  /// Tokens [0, tokens) of `log` are known and launched steps have written or will write them: seals full blocks
+  /// and publishes them. A block that somebody published already is replaced by that one; ours is fenced with
+  /// `fence`. REQUIRES tokens <= log.size(), tokens <= reserved.
+  void publish(KvSeq s, const TokenView& log, std::int32_t tokens, StepId fence);
+  /// Steps up to token `processed` have retired: window groups free what no later query can read.
+  void advance(KvSeq s, std::int32_t processed);
+  /// Gives back all blocks, tail first. `fence`: the last launched step that names the sequence, 0 if none is in
+  /// flight. The only way out. Legal on empty tables.
+  void release(KvSeq s, StepId fence);
+  /// Step `step` and all before it have finished.
+  void retire(StepId step);
+  /// The device lost its memory: no cached content is valid any more. Legal at any time.
+  void forget_cache();
+
+  /// Appends the table of `s` in group g as queries from position `start` on may read it, for tokens
+  /// [0, tokens): block ids, kNoBlock where the window has passed.
+  void append_table(KvSeq s, std::int32_t g, std::int32_t start, std::int32_t tokens, std::vector<BlockId>& out) const;
+
+  /// Key of the sequence's full block `index`, extending the memo as needed.
+  const Digest& key(KvSeq s, const TokenView& log, std::int32_t index);
+
+  // -- facts
+  Usage usage() const;
+  const PrefixTree& tree() const { return tree_; }
+  const BlockPool& pool(std::int32_t g) const { return groups_[idx(g)].pool; }
+  /// Recomputes every invariant; CHECKs. Costly.
+  void check_integrity() const;
+  /// Digest over the whole state (tests: nothing changed).
+  Digest state_digest() const;
+  /// Tests: called before each allocation, false = fail it.
+  void set_allocation_hook(std::function<bool()> hook) { hook_ = std::move(hook); }
+
+ private:
+  struct Group {
+    GroupSpec spec;
+    BlockPool pool;
+  };
+  /// Ranges of block indices in one group: [0, first) left the window, [first, sealed) sealed, [sealed, size) open.
+  struct Table {
+    std::vector<BlockId> blocks;
+    std::int32_t first = 0;
+  };
+  struct Tables {
+    bool in_use = false;
+    Digest root{};
+    std::vector<Digest> keys;       // memo of block keys
+    std::vector<Table> groups;
+    std::int32_t sealed = 0;        // full blocks published or matched, equal in all groups
+    std::int32_t reserved = 0;      // tokens that have blocks
+    std::int32_t processed = 0;     // tokens whose step has retired
+    NodeId cursor = kNoNode;        // trie node of block sealed-1; kNoNode if not in the trie
+  };
+  struct Undo {
+    enum class Kind : std::uint8_t { kAdopt, kTake, kPin, kTables } kind;
+    std::int32_t group = 0;
+    BlockId block = kNoBlock;
+    BlockState was = BlockState::kBlank;
+    BlockId next = kNoBlock;        // neighbour in the list it left
+    KvSeq seq{};
+    Tables tables;                  // kTables: scalars and sizes before
+  };
+  struct Hit {
+    std::int32_t blocks = 0;        // full blocks matched
+    std::int32_t tokens = 0;        // tokens served; blocks*B, or one less when the last block is copied
+  };
+  struct PendingUnpin {
+    StepId step{};
+    std::int32_t group = 0;
+    BlockId block = kNoBlock;
+  };
+
+  static std::size_t idx(std::int32_t g) { return static_cast<std::size_t>(g); }
+  Tables& at(KvSeq s);
+  const Tables& at(KvSeq s) const;
+
+  PrefixTree tree_;
+};
+
+}  // namespace barg::kv

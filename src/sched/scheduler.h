@@ -1,0 +1,139 @@
+// Scheduler: decides what each step computes. Pure: no clock (times are arguments), thread, device or I/O, so any
+// run can be replayed from its inputs, byte for byte.
+//
+// A step (src/README.md, scheduling): decode every running sequence, oldest service first; spend the rest of the
+// token budget on prefill, started ones first, in chunks that keep the predicted step time under the inter-token
+// target; admit waiting sequences whose whole known length fits beside what running prefills still need; preempt
+// only when a running sequence cannot get its next block: lowest class, youngest first, never the oldest.
+//
+// Invariants:
+//  1. A returned plan is launched, and steps execute in the order of their ids. At most pipeline_depth + 1 plans
+//     are outstanding; plan() returns nullopt beyond that. Results are applied in launch order.
+//  2. If a sequence is unfinished and nothing is outstanding, plan() returns a non-empty plan.
+//  3. Every sequence gets exactly one event with finish != kNone, and is named in exactly one Effects::released
+//     after the last plan that names it has been applied (or at once, if none is in flight).
+//  4. The oldest running sequence (by first admission) is never preempted, so every sequence finishes.
+//
+// Threads: engine thread only, except check_request() and the constructor's arguments, which are constant.
+// Not here: sampling, text, admission of requests into the process (see facts()), memory.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "barg/config.h"
+#include "barg/request.h"
+#include "barg/result.h"
+#include "kv/manager.h"
+#include "sched/cost_model.h"
+#include "sched/plan.h"
+#include "sched/sequence.h"
+
+namespace barg::sched {
+
+struct SchedulerConfig {
+  SchedulerOptions options;       ///< values must be in range (checked)
+  std::int32_t max_rows = 0;      ///< rows a step may have (RunnerInfo::max_rows); 0 = options.max_num_batched_tokens
+  std::int32_t max_model_len = 0; ///< prompt plus output
+  std::vector<TokenId> end_ids;
+  kv::ManagerOptions kv;
+  std::string key_root;           ///< RunnerInfo::key_root
+  std::int32_t bypass_max = 8;    ///< sequences that may overtake one that waits for blocks
+};
+
+struct SequenceSpec {
+  SeqId id{};                              ///< never used before
+  std::shared_ptr<const Request> request;  ///< with its seed drawn
+  std::int32_t choice = 0;
+};
+
+/// What the engine must do after a call: post events, tell the runner to forget sequences.
+struct Effects {
+  std::vector<TokenEvent> events;
+  std::vector<SeqId> released;
+};
+
+/// For admission control, gauges and Retry-After.
+struct QueueFacts {
+  std::int64_t waiting = 0;           ///< sequences without blocks
+  std::int64_t waiting_deferred = 0;  ///< of these: wait for a prefix that another sequence is computing
+  std::int64_t waiting_tokens = 0;    ///< known tokens of waiting sequences
+  std::int64_t running = 0;           ///< sequences that hold blocks
+  std::int64_t running_tokens = 0;    ///< rows running sequences still have to compute
+  std::int64_t finishing = 0;         ///< finished, but named by a step in flight
+};
+
+/// Only ever grow.
+struct Counters {
+  std::uint64_t steps = 0;
+  std::uint64_t mixed_steps = 0;          ///< prefill and decode rows in one step
+  std::uint64_t computed_tokens = 0;      ///< rows planned
+  std::uint64_t recomputed_tokens = 0;    ///< of these: computed before and lost by preemption
+  std::uint64_t dropped_tokens = 0;       ///< sampled, but stale or behind a finish
+  std::uint64_t preemptions = 0;
+  std::uint64_t admissions = 0;           ///< resumptions included
+  std::uint64_t bypasses = 0;
+  std::uint64_t deferrals = 0;            ///< plans in which a sequence waited for a prefix in production
+  std::uint64_t prefix_queries = 0;       ///< tokens looked up at first admissions
+  std::uint64_t prefix_hits = 0;          ///< of these: served
+  std::uint64_t resume_hits = 0;          ///< tokens served from the cache when a preempted sequence resumed
+};
+
+class Scheduler {
+ public:
+  explicit Scheduler(SchedulerConfig config);
+
+  /// Would add() accept sequences of this request? kInvalidValue or kContextLengthExceeded with the field named.
+  /// Reads constants only: any thread.
+  Result<void> check_request(const Request& request) const;
+
+  /// Queues a sequence. `now` is seconds on the engine's clock, never decreasing over all calls.
+  Result<void> add(SequenceSpec spec, double now);
+
+  /// All choices of a request end with kAbort. Idempotent, legal in every state and for unknown ids.
+  Effects cancel(RequestId request, double now);
+  /// All choices end with kError and `error`. Idempotent like cancel().
+  Effects fail(RequestId request, const Error& error, double now);
+  /// Choice `choice` ends with kStop: a stop string was found at its `output_tokens`-th token. The tokens already
+  /// sent stay sent; the final event carries none.
+  Effects finish_at(RequestId request, std::int32_t choice, std::int32_t output_tokens, double now);
+
+  /// The next step, or nullopt: nothing can be done before a result comes back (or nothing is left to do).
+  std::optional<StepPlan> plan(double now);
+  /// REQUIRES `result` to be of the oldest outstanding plan.
+  Effects apply(StepResult result, double now);
+
+  std::int64_t outstanding_plans() const { return static_cast<std::int64_t>(launched_.size()); }
+  /// Sequences that have not had their last event.
+  std::int64_t unfinished() const { return unfinished_; }
+  /// Requests of which no choice was ever scheduled and that arrived before `t` (queue timeout), oldest first.
+  std::vector<RequestId> unscheduled_since(double t) const;
+
+  QueueFacts facts() const;
+  const Counters& counters() const { return counters_; }
+  const CostModel& cost_model() const { return cost_; }
+  const kv::KvManager& kv() const { return kv_; }
+
+  /// CHECKs every invariant of scheduler and KV. Costly; tests call it after every operation.
+  void check_integrity() const;
+  /// Tests only: fault injection into block allocation.
+  kv::KvManager& kv_for_test() { return kv_; }
+
+ private:
+  SchedulerConfig config_;
+  kv::KvManager kv_;
+  CostModel cost_;
+  Counters counters_;
+  std::int64_t unfinished_ = 0;
+  std::deque<int> launched_;
+};
+
+}  // namespace barg::sched
