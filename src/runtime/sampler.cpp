@@ -1,7 +1,6 @@
 #include "runtime/sampler.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -35,37 +34,55 @@ double exact_log(double x) {
   return 2 * f * (1 + series) + e * 0.69314718055994530942;
 }
 
-/// exp(x) for x <= 0: x = n ln2 + r, |r| <= ln2/2, Taylor to r^13.
+/// exp(x) for x <= 0: x = n ln2 + r, |r| <= ln2/2, Taylor to r^13. Below -700 it is 0.
 double exact_exp(double x) {
+  static constexpr double kInverseFactorials[] = {
+      1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040,
+      1.0 / 720,        1.0 / 120,       1.0 / 24,       1.0 / 6,       1.0 / 2,      1.0,         1.0};
   if (x < -700) return 0;
-  const double n = std::nearbyint(x * 1.4426950408889634074);
+  constexpr double kRound = 0x1.8p52;  // adding and subtracting it rounds to an integer
+  const double n = (x * 1.4426950408889634074 + kRound) - kRound;
   const double r = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10;  // ln2 in two parts
-  double series = 1;
-  for (int k = 13; k >= 1; --k) series = 1 + series * r / k;
-  return std::ldexp(series, static_cast<int>(n));
+  double series = 0;
+  for (const double c : kInverseFactorials) series = series * r + c;
+  return series * std::bit_cast<double>(static_cast<std::uint64_t>(static_cast<std::int64_t>(n) + 1023) << 52);
 }
 
-/// Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011), Philox4x32 with 10 rounds.
-std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> c, std::uint64_t key) {
-  auto k0 = static_cast<std::uint32_t>(key);
-  auto k1 = static_cast<std::uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t p0 = 0xD2511F53ULL * c[0];
-    const std::uint64_t p1 = 0xCD9E8D57ULL * c[2];
-    c = {static_cast<std::uint32_t>(p1 >> 32) ^ c[1] ^ k0, static_cast<std::uint32_t>(p1),
-         static_cast<std::uint32_t>(p0 >> 32) ^ c[3] ^ k1, static_cast<std::uint32_t>(p0)};
-    k0 += 0x9E3779B9U;
-    k1 += 0xBB67AE85U;
+constexpr std::int32_t kLanes = 8;                     // counters computed side by side
+constexpr std::int32_t kNoiseBlock = kLanes * 4;       // ids they cover
+
+/// Words of the ids [first, first + kNoiseBlock); first is a multiple of kNoiseBlock. Philox4x32 with 10 rounds
+/// (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), lanes laid out so that compilers
+/// vectorise them.
+struct NoiseWords {
+  std::uint32_t word[4][kLanes];
+
+  NoiseWords(std::uint64_t seed, std::int32_t choice, std::int64_t position, TokenId first) {
+    auto& c = word;
+    for (std::int32_t l = 0; l < kLanes; ++l) {
+      c[0][l] = static_cast<std::uint32_t>(first / 4 + l);
+      c[1][l] = static_cast<std::uint32_t>(position);
+      c[2][l] = static_cast<std::uint32_t>(choice);
+      c[3][l] = 0;
+    }
+    auto k0 = static_cast<std::uint32_t>(seed);
+    auto k1 = static_cast<std::uint32_t>(seed >> 32);
+    for (int round = 0; round < 10; ++round) {
+      for (std::int32_t l = 0; l < kLanes; ++l) {
+        const std::uint64_t p0 = 0xD2511F53ULL * c[0][l];
+        const std::uint64_t p1 = 0xCD9E8D57ULL * c[2][l];
+        c[0][l] = static_cast<std::uint32_t>(p1 >> 32) ^ c[1][l] ^ k0;
+        c[1][l] = static_cast<std::uint32_t>(p1);
+        c[2][l] = static_cast<std::uint32_t>(p0 >> 32) ^ c[3][l] ^ k1;
+        c[3][l] = static_cast<std::uint32_t>(p0);
+      }
+      k0 += 0x9E3779B9U;
+      k1 += 0xBB67AE85U;
+    }
   }
-  return c;
-}
 
-std::array<std::uint32_t, 4> noise_words(std::uint64_t seed, std::int32_t choice, std::int64_t position,
-                                         TokenId id) {
-  return philox({static_cast<std::uint32_t>(id) / 4, static_cast<std::uint32_t>(position),
-                 static_cast<std::uint32_t>(choice), 0},
-                seed);
-}
+  std::uint32_t of(TokenId id) const { return word[id % 4][id / 4 % kLanes]; }
+};
 
 /// Gumbel noise -log(-log(1 - v)) with v = (word + 1/2) / 2^32: small v is the winning tail, and 1 - v is exact.
 double word_noise(std::uint32_t word) {
@@ -93,7 +110,7 @@ std::vector<TokenId> sorted_unique(std::vector<TokenId> ids) {
 }  // namespace
 
 double gumbel_noise(std::uint64_t seed, std::int32_t choice, std::int64_t position, TokenId id) {
-  return word_noise(noise_words(seed, choice, position, id)[static_cast<std::size_t>(id % 4)]);
+  return word_noise(NoiseWords(seed, choice, position, id / kNoiseBlock * kNoiseBlock).of(id));
 }
 
 Sampler::Sampler(std::shared_ptr<const Request> request, std::int32_t choice, std::int32_t vocab_size,
@@ -194,7 +211,7 @@ void Sampler::gather(std::span<const float> logits) {
   candidates_.clear();
   const auto offer = [&](TokenId id) {
     const float x = logits[static_cast<std::size_t>(id)];
-    if (x != kMasked) candidates_.push_back({id, static_cast<double>(x) / temperature});
+    if (x != kMasked) candidates_.push_back({id, static_cast<double>(x) / temperature, 0});
   };
   if (allowed_.empty()) {
     for (TokenId id = 0; id < vocab_size_; ++id) offer(id);
@@ -228,7 +245,7 @@ void Sampler::keep_top_p() {
   // The order of summation is that of the ids, whatever top_k left behind.
   std::sort(candidates_.begin(), candidates_.end(), [](auto& a, auto& b) { return a.id < b.id; });
   double total = 0;
-  for (const Candidate& c : candidates_) total += exact_exp(c.value - max);
+  for (Candidate& c : candidates_) total += c.mass = exact_exp(c.value - max);
 
   // Smallest prefix of the descending order whose mass reaches p: weighted selection. [lo, hi) is where the
   // boundary lies, everything before lo is kept and weighs `kept`.
@@ -240,7 +257,7 @@ void Sampler::keep_top_p() {
     auto mid = lo + (hi - lo) / 2;
     std::nth_element(lo, mid, hi, better<Candidate>);
     double upper = 0;
-    for (auto it = lo; it != mid; ++it) upper += exact_exp(it->value - max);
+    for (auto it = lo; it != mid; ++it) upper += it->mass;
     if (kept + upper >= goal) {
       hi = mid;
     } else {
@@ -250,7 +267,7 @@ void Sampler::keep_top_p() {
   }
   std::sort(lo, hi, better<Candidate>);
   auto end = lo;
-  while (end != hi && kept < goal) kept += exact_exp((end++)->value - max);
+  while (end != hi && kept < goal) kept += (end++)->mass;
   if (end == candidates_.begin()) ++end;
   candidates_.erase(end, candidates_.end());
 }
@@ -261,15 +278,15 @@ TokenId Sampler::draw(std::int64_t position) const {
   const auto top = std::min_element(candidates_.begin(), candidates_.end(), better<Candidate>);
   TokenId best_id = top->id;
   double best = top->value + gumbel_noise(seed, choice_, position, top->id);
+  std::optional<NoiseWords> words;
   TokenId block = -1;
-  std::array<std::uint32_t, 4> words{};
   for (const Candidate& c : candidates_) {
     if (c.value + kMaxNoise < best || c.id == top->id) continue;
-    if (c.id / 4 != block) {
-      block = c.id / 4;
-      words = noise_words(seed, choice_, position, c.id);
+    if (c.id / kNoiseBlock != block) {
+      block = c.id / kNoiseBlock;
+      words.emplace(seed, choice_, position, block * kNoiseBlock);
     }
-    const std::uint32_t word = words[static_cast<std::size_t>(c.id % 4)];
+    const std::uint32_t word = words->of(c.id);
     if (c.value + word_noise_bound(word) < best) continue;
     const double score = c.value + word_noise(word);
     if (score > best || (score == best && c.id < best_id)) {

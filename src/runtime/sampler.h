@@ -47,7 +47,8 @@ class Sampler {
   friend class SamplerTestPeer;
   struct Candidate {
     TokenId id;
-    double value;
+    double value;  // logit / temperature
+    double mass;   // exp(value - max); set by keep_top_p
   };
 
   void rewind(std::int32_t output_index);

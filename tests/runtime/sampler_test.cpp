@@ -155,6 +155,15 @@ TEST(Sampler, PruningNeverChangesTheDraw) {
   }
 }
 
+TEST(Sampler, NoiseIsPhilox) {
+  // Random123's known answer for a zero counter and key: 6627e8d5 e169c58d bc57ac4c 9b00dbd8.
+  const std::uint32_t words[] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
+  for (TokenId id = 0; id < 4; ++id) {
+    const double v = (words[id] + 0.5) * 0x1.0p-32;
+    EXPECT_NEAR(gumbel_noise(0, 0, 0, id), -std::log(-std::log1p(-v)), 1e-13);
+  }
+}
+
 TEST(Sampler, NoiseIsGumbel) {
   // Kolmogorov-Smirnov against exp(-exp(-x)); the 1e-6 critical value is 2.7 / sqrt(n).
   std::vector<double> v;
