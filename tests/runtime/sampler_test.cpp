@@ -283,6 +283,12 @@ TEST(Sampler, Masks) {
   EXPECT_EQ(sample(s, x, 1)->id, 2);
   EXPECT_EQ(sample(s, x, 2)->id, 0);
 
+  p.logit_bias = {{5, 0.0F}};  // the same off the fast path
+  Sampler slow(request_with(p), 0, 6, {0});
+  EXPECT_EQ(sample(slow, x, 0)->id, 2);
+  EXPECT_EQ(sample(slow, x, 1)->id, 2);
+  EXPECT_EQ(sample(slow, x, 2)->id, 0);
+
   SamplingParams q;
   q.allowed_token_ids = {4, 3, 4};
   q.banned_token_ids = {3};
