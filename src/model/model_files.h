@@ -75,8 +75,8 @@ class ModelFiles {
 
  protected:
   ModelFiles() = default;
-  /// Last step of opening: indexes names_ (canonical name -> tensor). REQUIRES unique canonical names.
-  void index_tensors(std::vector<std::string> canonical_names);
+  /// Last step of opening: indexes tensors_. Fails when two tensors have one canonical name.
+  Result<void> index_tensors(std::vector<std::string> canonical_names);
 
   std::string path_;
   std::vector<Tensor> tensors_;

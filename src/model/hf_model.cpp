@@ -1,0 +1,264 @@
+// A Hugging Face directory as ModelFiles: config.json, generation_config.json, tokenizer files, safetensors.
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+
+#include "base/json.h"
+#include "base/utf8.h"
+#include "model/family.h"
+#include "model/model_containers.h"
+#include "model/printable.h"
+#include "model/safetensors.h"
+
+namespace barg::model {
+namespace {
+
+constexpr std::size_t kMaxConfigBytes = 4 << 20;
+constexpr std::size_t kMaxTokenizerBytes = 256 << 20;
+constexpr std::size_t kMaxTemplateBytes = 4 << 20;
+constexpr std::size_t kMaxTemplates = 64;
+
+struct NameRow {
+  std::string_view hf, gguf;
+};
+
+constexpr NameRow kTopNames[] = {
+    {"model.embed_tokens.weight", "token_embd.weight"},
+    {"model.norm.weight", "output_norm.weight"},
+    {"lm_head.weight", "output.weight"},
+};
+
+constexpr NameRow kLayerNames[] = {
+    {"input_layernorm", "attn_norm"}, {"post_attention_layernorm", "ffn_norm"},
+    {"self_attn.q_proj", "attn_q"},   {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},   {"self_attn.o_proj", "attn_output"},
+    {"mlp.gate_proj", "ffn_gate"},    {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+};
+
+bool exists(const std::string& path) {
+  std::error_code ec;
+  return std::filesystem::exists(path, ec);
+}
+
+/// Contents of an optional file; empty if it is not there.
+Result<std::string> optional_file(const std::string& path, std::size_t max) {
+  if (!exists(path)) return std::string();
+  return read_file(path, max);
+}
+
+Result<Json> optional_json(const std::string& path, std::size_t max) {
+  auto text = optional_file(path, max);
+  if (!text) return std::unexpected(text.error());
+  if (text->empty()) return Json();
+  // Published configs repeat keys now and then and keep added_tokens_decoder with thousands of entries.
+  auto json = parse_json(*text, {.max_depth = 64, .max_members = 0, .reject_duplicate_keys = true});
+  if (!json) return fail(ErrorCode::kBadFile, path + ": " + json.error().message);
+  if (!json->is_object()) return fail(ErrorCode::kBadFile, path + " is not a JSON object");
+  return json;
+}
+
+class HfModel final : public ModelFiles {
+ public:
+  static Result<std::shared_ptr<const ModelFiles>> open(const std::string& directory) {
+    std::shared_ptr<HfModel> model(new HfModel);
+    model->path_ = directory;
+    if (!exists(directory + "/config.json")) {
+      return fail(ErrorCode::kNotFound, directory + " has no config.json (a GGUF model is given by its file)", "model");
+    }
+    auto config = optional_json(directory + "/config.json", kMaxConfigBytes);
+    if (!config) return std::unexpected(config.error());
+    if (!config->is_object()) return fail(ErrorCode::kBadFile, directory + "/config.json is empty");
+    auto generation = optional_json(directory + "/generation_config.json", kMaxConfigBytes);
+    if (!generation) return std::unexpected(generation.error());
+    auto weights = open_safetensors(directory);
+    if (!weights) return std::unexpected(weights.error());
+    model->config_ = std::move(*config);
+    model->generation_ = std::move(*generation);
+    model->files_ = std::move(weights->files);
+    model->tensors_ = std::move(weights->tensors);
+    std::vector<std::string> names;
+    for (const Tensor& t : model->tensors_) names.push_back(canonical_tensor_name(t.name));
+    if (auto ok = model->index_tensors(std::move(names)); !ok) return std::unexpected(ok.error());
+    return model;
+  }
+
+  std::string_view container() const override { return "safetensors"; }
+
+  std::string architecture() const override {
+    const Json* list = config_.find("architectures");
+    if (list == nullptr || !list->is_array() || list->size() == 0 || !list->as_array()[0].is_string()) return "unknown";
+    return printable(list->as_array()[0].as_string());
+  }
+
+  std::string display_name() const override {
+    std::error_code ec;
+    const auto full = std::filesystem::absolute(path_, ec).lexically_normal();
+    return full.filename().empty() ? full.parent_path().filename().string() : full.filename().string();
+  }
+
+  Result<DecoderSpec> spec() const override {
+    const std::string arch = architecture();
+    const Family* family = find_hf_family(arch);
+    if (family == nullptr) {
+      return fail(ErrorCode::kUnsupported, path_ + "/config.json: architectures: \"" + arch + "\" is not supported yet (known: " +
+                                               known_hf_architectures() + ")", "architectures");
+    }
+    JsonFieldReader fields(config_, "");
+    auto s = family->from_hf({fields, *this, &config_, nullptr});
+    if (!s) return located(s.error());
+    s->family = family->name;
+    s->architecture = arch;
+    if (auto ok = check_tensors(*s, *this); !ok) return located(ok.error());
+    return s;
+  }
+
+  Result<VocabData> vocab() const override;
+  Result<GenerationDefaults> generation_defaults() const override;
+  void drop(const Tensor& tensor) const override { files_[tensor.file].drop(tensor.bytes); }
+
+ private:
+  std::unexpected<Error> located(Error e) const {
+    e.message = path_ + "/config.json: " + e.message;
+    return std::unexpected(std::move(e));
+  }
+
+  Result<void> add_eos(const Json& config, const char* file, std::vector<TokenId>& out) const;
+  Result<void> read_templates(VocabData& v) const;
+
+  Json config_, generation_;
+  std::vector<MappedFile> files_;
+};
+
+/// eos_token_id is an id or a list of ids.
+Result<void> HfModel::add_eos(const Json& config, const char* file, std::vector<TokenId>& out) const {
+  const Json* eos = config.find("eos_token_id");
+  if (eos == nullptr || eos->is_null()) return {};
+  const Json::Array ids = eos->is_array() ? eos->as_array() : Json::Array{*eos};
+  for (const Json& id : ids) {
+    if (id.type() != Json::Type::kInt || id.as_int() < 0 || id.as_int() > std::numeric_limits<TokenId>::max()) {
+      return fail(ErrorCode::kBadFile, path_ + "/" + file + ": eos_token_id is not an id or a list of ids", "eos_token_id");
+    }
+    out.push_back(static_cast<TokenId>(id.as_int()));
+  }
+  return {};
+}
+
+Result<GenerationDefaults> HfModel::generation_defaults() const {
+  GenerationDefaults out;
+  if (auto ok = add_eos(generation_, "generation_config.json", out.eos_ids); !ok) return std::unexpected(ok.error());
+  if (auto ok = add_eos(config_, "config.json", out.eos_ids); !ok) return std::unexpected(ok.error());
+  std::sort(out.eos_ids.begin(), out.eos_ids.end());
+  out.eos_ids.erase(std::unique(out.eos_ids.begin(), out.eos_ids.end()), out.eos_ids.end());
+  if (!generation_.is_object()) return out;
+  JsonFieldReader f(generation_, "");
+  const bool sample = f.boolean("do_sample", true);
+  const auto number = [&](const char* key, double low, double high, std::optional<double>& to) {
+    if (f.has(key)) to = f.real(key, low, high);
+  };
+  if (sample) {
+    number("temperature", 0, 100, out.temperature);
+    number("top_p", 0, 1, out.top_p);
+    number("min_p", 0, 1, out.min_p);
+    number("repetition_penalty", 1e-3, 100, out.repetition_penalty);
+    if (f.has("top_k")) out.top_k = static_cast<std::int32_t>(f.integer("top_k", 0, std::numeric_limits<std::int32_t>::max()));
+  }
+  if (f.error()) {
+    return fail(f.error()->code, path_ + "/generation_config.json: " + f.error()->message, f.error()->param);
+  }
+  return out;
+}
+
+/// chat_template.jinja (and additional_chat_templates/NAME.jinja) over tokenizer_config.json's chat_template,
+/// which is a source or a list of {name, template}.
+Result<void> HfModel::read_templates(VocabData& v) const {
+  auto config = optional_json(path_ + "/tokenizer_config.json", kMaxTokenizerBytes);
+  if (!config) return std::unexpected(config.error());
+  const Json* own = config->find("chat_template");
+  if (own != nullptr && own->is_string()) v.chat_template = own->as_string();
+  if (own != nullptr && own->is_array()) {
+    for (const Json& entry : own->as_array()) {
+      const Json* name = entry.find("name");
+      const Json* source = entry.find("template");
+      if (name == nullptr || source == nullptr || !name->is_string() || !source->is_string()) {
+        return fail(ErrorCode::kBadFile, path_ + "/tokenizer_config.json: chat_template has an entry without name and template", "chat_template");
+      }
+      if (name->as_string() == "default") v.chat_template = source->as_string();
+      else v.named_chat_templates.emplace_back(name->as_string(), source->as_string());
+    }
+  }
+  const std::string file = path_ + "/chat_template.jinja";
+  if (!exists(file)) return {};
+  auto source = read_file(file, kMaxTemplateBytes);
+  if (!source) return std::unexpected(source.error());
+  v.chat_template = std::move(*source);
+  v.named_chat_templates.clear();
+  std::error_code ec;
+  std::vector<std::filesystem::path> more;
+  for (std::filesystem::directory_iterator it(path_ + "/additional_chat_templates", ec), end; !ec && it != end && more.size() < kMaxTemplates; it.increment(ec)) {
+    if (it->path().extension() == ".jinja") more.push_back(it->path());
+  }
+  std::sort(more.begin(), more.end());
+  for (const auto& p : more) {
+    auto text = read_file(p.string(), kMaxTemplateBytes);
+    if (!text) return std::unexpected(text.error());
+    v.named_chat_templates.emplace_back(p.stem().string(), std::move(*text));
+  }
+  return {};
+}
+
+Result<VocabData> HfModel::vocab() const {
+  VocabData v;
+  auto tokenizer = optional_file(path_ + "/tokenizer.json", kMaxTokenizerBytes);
+  if (!tokenizer) return std::unexpected(tokenizer.error());
+  if (tokenizer->empty()) return fail(ErrorCode::kUnsupported, path_ + " has no tokenizer.json (other tokenizer files are not supported yet)", "tokenizer.json");
+  auto config = optional_file(path_ + "/tokenizer_config.json", kMaxTokenizerBytes);
+  if (!config) return std::unexpected(config.error());
+  v.tokenizer_json = std::move(*tokenizer);
+  v.tokenizer_config_json = std::move(*config);
+  auto defaults = generation_defaults();
+  if (!defaults) return std::unexpected(defaults.error());
+  v.eos_ids = defaults->eos_ids;
+  JsonFieldReader f(config_, "");
+  constexpr std::int64_t kMax = std::numeric_limits<TokenId>::max();
+  if (f.has("bos_token_id")) v.bos = static_cast<TokenId>(f.integer("bos_token_id", 0, kMax));
+  if (f.has("pad_token_id")) {
+    const auto pad = f.integer("pad_token_id", -1, kMax);
+    if (pad >= 0) v.pad = static_cast<TokenId>(pad);
+  }
+  if (f.error()) return located(*f.error());
+  std::vector<TokenId> own;
+  if (auto ok = add_eos(config_, "config.json", own); !ok) return std::unexpected(ok.error());
+  if (!own.empty()) v.eos = own.front();
+  else if (!v.eos_ids.empty()) v.eos = v.eos_ids.front();
+  if (auto ok = read_templates(v); !ok) return std::unexpected(ok.error());
+  for (const auto& [name, source] : v.named_chat_templates) {
+    if (!is_valid_utf8(source)) return fail(ErrorCode::kBadFile, path_ + ": chat template " + printable(name) + " is not valid UTF-8", "chat_template");
+  }
+  if (!is_valid_utf8(v.chat_template)) return fail(ErrorCode::kBadFile, path_ + ": the chat template is not valid UTF-8", "chat_template");
+  return v;
+}
+
+}  // namespace
+
+std::string canonical_tensor_name(std::string_view name) {
+  for (const NameRow& row : kTopNames) {
+    if (name == row.hf) return std::string(row.gguf);
+  }
+  static constexpr std::string_view kPrefix = "model.layers.";
+  if (!name.starts_with(kPrefix)) return std::string(name);
+  const std::string_view rest = name.substr(kPrefix.size());
+  const std::size_t dot = rest.find('.');
+  const std::size_t kind = rest.rfind('.');
+  if (dot == rest.npos || kind <= dot || rest.substr(0, dot).find_first_not_of("0123456789") != rest.npos) return std::string(name);
+  for (const NameRow& row : kLayerNames) {
+    if (rest.substr(dot + 1, kind - dot - 1) == row.hf) {
+      return "blk." + std::string(rest.substr(0, dot)) + "." + std::string(row.gguf) + std::string(rest.substr(kind));
+    }
+  }
+  return std::string(name);
+}
+
+Result<std::shared_ptr<const ModelFiles>> open_hf_model(const std::string& directory) { return HfModel::open(directory); }
+
+}  // namespace barg::model

@@ -1,0 +1,80 @@
+// Weights: every tensor of a decoder, packed for the device in one arena. Two phases: plan (sizes and types, no
+// bytes read; gives the exact total) and load (pack, dropping each tensor's file pages behind it).
+//
+// Matrices that read the same input and are stored alike are packed as one, rows concatenated (q, k, v; gate,
+// up): fewer launches, and every output element is still the same sum. Where types differ they stay apart.
+// q and k rows of files in interleaved rope order are put back into halves order, whole rows at a time, which
+// is legal for every block type. Norms and biases become f32.
+//
+// Immutable after load; any thread may read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "barg/result.h"
+#include "model/decoder_spec.h"
+#include "model/model_files.h"
+#include "ops.h"
+
+namespace barg::model {
+
+/// Anonymous memory, 64-byte aligned, with huge pages advised. Movable.
+class Arena {
+ public:
+  static Result<Arena> create(std::size_t bytes);
+  Arena() = default;
+  ~Arena();
+  Arena(Arena&& other) noexcept;
+  Arena& operator=(Arena&& other) noexcept;
+  std::byte* data() const { return data_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// One packed matrix and where its outputs go inside the projection's.
+struct ProjectionPart {
+  ops::PackedWeight weight;
+  const float* bias = nullptr;
+  std::int32_t out_offset = 0;
+};
+
+/// y [rows, n] = W x (+ bias), W [n, k] in one or more parts.
+struct Projection {
+  std::vector<ProjectionPart> parts;
+  std::int32_t n = 0;
+  std::int32_t k = 0;
+};
+
+struct LayerWeights {
+  const float* attn_norm = nullptr;  ///< [hidden]
+  Projection qkv;                    ///< rows: q, then k, then v
+  Projection attn_out;
+  const float* ffn_norm = nullptr;   ///< [hidden]
+  Projection gate_up;                ///< rows: gate, then up
+  Projection down;
+};
+
+struct Weights {
+  ops::PackedWeight embedding;       ///< [vocab_rows, hidden]
+  Projection output;                 ///< the embedding itself when tied
+  const float* final_norm = nullptr;
+  std::vector<LayerWeights> layers;
+  Arena arena;
+};
+
+/// Bytes of the arena; the errors of load_weights() that need no reading.
+Result<std::uint64_t> plan_weights(const DecoderSpec& spec, const ModelFiles& files, const ops::OpTable& ops);
+
+/// `progress(done, total)` counts file bytes.
+Result<std::unique_ptr<Weights>> load_weights(const DecoderSpec& spec, const ModelFiles& files, const ops::OpTable& ops,
+                                              ops::Stream& stream,
+                                              const std::function<void(std::uint64_t, std::uint64_t)>& progress);
+
+}  // namespace barg::model
