@@ -3,7 +3,7 @@
 // Names follow the `vllm:` metrics they become (src/server/prometheus.cpp renders them; nothing here knows
 // the text format). Counters never decrease. What a "request" metric counts:
 //   per request:  params_n, params_max_tokens, prompt_tokens, prefill_computed_tokens, max_generation_tokens,
-//                 ttft, queue, e2e, inference, prefill
+//                 ttft, queue, e2e, inference, prefill; prompt counters when choice 0 has its first token
 //   per choice:   finished[], generation_tokens (counter and histogram), inter_token, time_per_output_token,
 //   decode
 // The engine thread is the only writer; a copy is consistent because it is taken under the engine's lock.

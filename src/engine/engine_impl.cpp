@@ -1,0 +1,153 @@
+#include "engine/engine_impl.h"
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "engine/admission.h"
+#include "engine/step_loop.h"
+#include "engine/validate.h"
+#include "sched/scheduler.h"
+
+namespace barg::engine {
+namespace {
+
+EngineInfo make_info(const runtime::RunnerInfo& runner) {
+  EngineInfo info;
+  info.vocab_size = runner.vocab_size;
+  info.max_model_len = runner.max_model_len;
+  info.block_size = runner.block_tokens;
+  info.end_ids = runner.end_ids;
+  info.numerics_id = runner.numerics_id;
+  info.model_digest = runner.model_digest;
+  for (std::size_t g = 0; g < runner.groups.size(); ++g) {
+    // Models without full attention show their first group.
+    const bool full = runner.groups[g].kind == model::StateKind::kFullAttention;
+    if (g == 0 || full) info.num_blocks = runner.num_blocks[g];
+    if (full) break;
+  }
+  return info;
+}
+
+sched::SchedulerConfig scheduler_config(const Config& config, const runtime::RunnerInfo& runner) {
+  sched::SchedulerConfig out;
+  out.options = config.scheduler;
+  out.max_rows = runner.max_rows;
+  out.max_model_len = runner.max_model_len;
+  out.end_ids = runner.end_ids;
+  out.key_root = runner.key_root;
+  out.kv.block_tokens = runner.block_tokens;
+  out.kv.enable_prefix_caching = config.kv.enable_prefix_caching;
+  for (std::size_t g = 0; g < runner.groups.size(); ++g) {
+    const auto& group = runner.groups[g];
+    const bool window = group.kind == model::StateKind::kSlidingWindow;
+    out.kv.groups.push_back({.kind = window ? kv::GroupKind::kSlidingWindow : kv::GroupKind::kFull,
+                             .window = group.window,
+                             .num_blocks = runner.num_blocks[g],
+                             .block_bytes = runner.block_bytes[g]});
+  }
+  return out;
+}
+
+Result<void> check_config(const Config& config) {
+  const auto& s = config.scheduler;
+  const auto bad = [](const char* key, const char* rule) {
+    return fail(ErrorCode::kInvalidValue, std::string(key) + " must be " + rule, key);
+  };
+  if (s.max_num_seqs < 1) return bad("scheduler.max_num_seqs", "at least 1");
+  if (s.max_num_batched_tokens < 1) return bad("scheduler.max_num_batched_tokens", "at least 1");
+  if (!(s.itl_target_ms > 0)) return bad("scheduler.itl_target_ms", "above 0");
+  if (!(s.watermark >= 0 && s.watermark < 1)) return bad("scheduler.watermark", "at least 0 and below 1");
+  if (s.pipeline_depth < 0 || s.pipeline_depth > 2) return bad("scheduler.pipeline_depth", "0, 1 or 2");
+  if (s.max_num_queued_reqs < 1) return bad("scheduler.max_num_queued_reqs", "at least 1");
+  if (s.max_num_queued_tokens < 1) return bad("scheduler.max_num_queued_tokens", "at least 1");
+  if (!(s.ageing_s > 0)) return bad("scheduler.ageing_s", "above 0");
+  if (!(config.server.queue_timeout_s >= 0)) return bad("server.queue_timeout_s", "at least 0");
+  return {};
+}
+
+class EngineImpl final : public Engine {
+ public:
+  EngineImpl(const Config& config, std::unique_ptr<runtime::Runner> runner, const Clock& clock,
+             const EngineExtras& extras)
+      : runner_(std::move(runner)),
+        clock_(clock),
+        info_(make_info(runner_->info())),
+        admission_(config.scheduler),
+        loop_(scheduler_config(config, runner_->info()),
+              StepLoop::Deps{.runner = *runner_,
+                             .clock = clock,
+                             .admission = admission_,
+                             .journal = extras.journal,
+                             .queue_timeout_s = config.server.queue_timeout_s}),
+        thread_([this] { loop_.run(); }) {}
+
+  ~EngineImpl() override {
+    admission_.drain();
+    loop_.inbox().close();
+    thread_.join();
+  }
+
+  const EngineInfo& info() const override { return info_; }
+  RequestId next_request_id() override { return RequestId{next_id_.fetch_add(1)}; }
+  Result<void> admissible(std::int64_t prompt_tokens) const override {
+    return admission_.check(prompt_tokens);
+  }
+  Result<void> submit(Request request, Sink sink) override;
+  void cancel(RequestId id) override { loop_.inbox().push_always(CancelMessage{id}); }
+  void finish_at(RequestId id, std::int32_t choice, std::int32_t output_tokens) override {
+    loop_.inbox().push_always(FinishAtMessage{id, choice, output_tokens});
+  }
+  void drain() override { admission_.drain(); }
+  std::int64_t active() const override { return loop_.ledger().active(); }
+  EngineMetrics metrics() const override {
+    EngineMetrics m = loop_.ledger().published();
+    m.rejections = admission_.rejections();
+    return m;
+  }
+
+ private:
+  Result<void> check(const Request& request) const {
+    if (auto ok = validate_request(request, info_); !ok) return ok;
+    return loop_.scheduler().check_request(request);
+  }
+
+  const std::unique_ptr<runtime::Runner> runner_;
+  const Clock& clock_;
+  const EngineInfo info_;
+  std::atomic<std::uint64_t> next_id_{1};
+  Admission admission_;
+  StepLoop loop_;
+  std::jthread thread_;  // last: the loop stops before what it uses goes
+};
+
+Result<void> EngineImpl::submit(Request request, Sink sink) {
+  if (auto ok = check(request); !ok) {
+    const bool too_long = ok.error().code == ErrorCode::kContextLengthExceeded;
+    admission_.count(too_long ? Rejection::kTooLong : Rejection::kInvalid);
+    return ok;
+  }
+  const auto tokens = static_cast<std::int64_t>(request.prompt.size());
+  if (auto ok = admission_.enter(tokens); !ok) return ok;
+  if (!request.sampling.seed) request.sampling.seed = random_seed();
+  loop_.ledger().expect();
+  const bool queued =
+      loop_.inbox().push_always(SubmitMessage{.request = std::make_shared<const Request>(std::move(request)),
+                                              .sink = std::move(sink),
+                                              .arrived_s = clock_.now()});
+  if (queued) return {};
+  loop_.ledger().forget();
+  admission_.leave(tokens);
+  return fail(ErrorCode::kUnavailable, "the engine is stopping");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> make_engine(const Config& config, std::unique_ptr<runtime::Runner> runner,
+                                            const Clock& clock, const EngineExtras& extras) {
+  if (auto ok = check_config(config); !ok) return std::unexpected(ok.error());
+  return std::make_unique<EngineImpl>(config, std::move(runner), clock, extras);
+}
+
+}  // namespace barg::engine

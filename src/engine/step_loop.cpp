@@ -1,0 +1,135 @@
+#include "engine/step_loop.h"
+
+#include <limits>
+#include <utility>
+
+namespace barg::engine {
+namespace {
+
+/// A result as the journal keeps it: everything the scheduler decides from, no log-probabilities.
+sched::StepResult without_logprobs(const sched::StepResult& result) {
+  sched::StepResult out = result;
+  for (auto& item : out.items) {
+    for (auto& token : item.tokens) token.logprobs.reset();
+    for (auto& entry : item.prompt_logprobs)
+      entry = TokenLogprobs{.id = entry.id, .logprob = 0, .rank = 0, .top = {}};
+  }
+  return out;
+}
+
+}  // namespace
+
+StepLoop::StepLoop(sched::SchedulerConfig config, const Deps& deps)
+    : deps_(deps),
+      scheduler_(std::move(config)),
+      ledger_(deps.admission, deps.runner, deps.runner.info().max_model_len),
+      inbox_(std::numeric_limits<std::size_t>::max()) {}
+
+void StepLoop::run() {
+  do {
+    drain();
+  } while (step() || !closing_);
+}
+
+/// Everything after drain. False when the device is idle and nothing is left to plan.
+bool StepLoop::step() {
+  if (dead_) return false;
+  const double planned_at = deps_.clock.now();
+  auto plan = scheduler_.plan(planned_at);
+  const bool launched = plan.has_value();
+  if (launched) {
+    record(planned_at, JournalPlan{plan->id, deps_.journal != nullptr ? plan_digest(*plan) : Digest{}});
+    ledger_.on_launch(*plan, planned_at);
+    deps_.runner.launch(std::move(*plan));
+  }
+  auto result = deps_.runner.collect(/*wait=*/!launched);
+  if (result) {
+    const double now = deps_.clock.now();
+    if (deps_.journal != nullptr) record(now, JournalResult{without_logprobs(*result)});
+    ledger_.on_result(*result);
+    const auto fatal = result->fatal;
+    ledger_.post(scheduler_.apply(std::move(*result), now), scheduler_, now);
+    if (fatal) fail_device(*fatal);
+  }
+  return launched || result || !idle();
+}
+
+void StepLoop::drain() {
+  const bool wait = !closing_ && (dead_ || idle());
+  auto messages = wait ? inbox_.wait_drain() : inbox_.drain();
+  const double now = deps_.clock.now();
+  for (auto& message : messages) {
+    std::visit([&](auto&& m) { take(std::forward<decltype(m)>(m), now); }, std::move(message));
+  }
+  if (!dead_) expire(now);
+  if (inbox_.closed() && messages.empty() && !closing_) cancel_everything(now);
+}
+
+void StepLoop::take(SubmitMessage&& message, double now) {
+  if (dead_) {
+    deps_.admission.leave(static_cast<std::int64_t>(message.request->prompt.size()));
+    Ledger::refuse(*message.request, message.sink,
+                   Error{ErrorCode::kUnavailable, "the engine has stopped after a device error", {}, 0},
+                   message.arrived_s);
+    ledger_.forget();
+    return;
+  }
+  const RequestId id = message.request->id;
+  record(now, JournalSubmit{message.request});
+  for (auto& spec : ledger_.open(std::move(message.request), std::move(message.sink), message.arrived_s)) {
+    if (auto added = scheduler_.add(std::move(spec), now); !added) {
+      // Checked at submit against the same limits; should they ever differ, the request ends with the reason.
+      ledger_.post(scheduler_.fail(id, added.error(), now), scheduler_, now);
+      return;
+    }
+  }
+}
+
+void StepLoop::take(CancelMessage&& message, double now) {
+  if (dead_) return;
+  record(now, JournalCancel{message.request, /*timeout=*/false});
+  ledger_.post(scheduler_.cancel(message.request, now), scheduler_, now);
+}
+
+void StepLoop::take(FinishAtMessage&& message, double now) {
+  if (dead_) return;
+  record(now, JournalFinishAt{message.request, message.choice, message.output_tokens});
+  ledger_.post(scheduler_.finish_at(message.request, message.choice, message.output_tokens, now), scheduler_,
+               now);
+}
+
+void StepLoop::expire(double now) {
+  if (deps_.queue_timeout_s <= 0) return;
+  for (const RequestId id : scheduler_.unscheduled_since(now - deps_.queue_timeout_s)) {
+    record(now, JournalCancel{id, /*timeout=*/true});
+    ledger_.count_timeout();
+    ledger_.post(scheduler_.fail(id, queue_timeout_error(), now), scheduler_, now);
+  }
+}
+
+void StepLoop::cancel_everything(double now) {
+  closing_ = true;
+  if (dead_) return;
+  for (const RequestId id : ledger_.open_requests()) {
+    record(now, JournalCancel{id, /*timeout=*/false});
+    ledger_.post(scheduler_.cancel(id, now), scheduler_, now);
+  }
+}
+
+/// Nothing more is planned. Whatever the scheduler did not end itself ends here.
+void StepLoop::fail_device(const Error& error) {
+  dead_ = true;
+  deps_.admission.fail();
+  ledger_.fail_all(error, deps_.clock.now());
+}
+
+void StepLoop::record(double now, decltype(JournalRecord::what) what) {
+  if (deps_.journal != nullptr) deps_.journal->append(now, std::move(what));
+}
+
+Error queue_timeout_error() {
+  return Error{
+      ErrorCode::kUnavailable, "queue_timeout: the request waited too long for its first step", {}, 0};
+}
+
+}  // namespace barg::engine

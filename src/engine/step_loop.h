@@ -1,0 +1,92 @@
+// StepLoop: the engine thread. Owns scheduler and ledger, drives the runner.
+//
+//   stage    | reads                | changes
+//   ---------+----------------------+--------------------------------------------------------------
+//   drain    | inbox                | scheduler: add, cancel, finish_at, fail (queue timeout)
+//   plan     | scheduler            | a StepPlan that reserves everything the step needs
+//   launch   | plan                 | runner: the device starts (or queues) the step
+//   collect  | runner               | the oldest step's result; waits when nothing else can be done
+//   apply    | result               | scheduler: tokens, finishes, freed blocks
+//   post     | effects              | metrics published, sinks called, sequences given back
+//
+// Pipeline depths 0, 1 and 2 are this one loop: the scheduler refuses to plan beyond its depth, and then the
+// loop waits for a result. With nothing to do it sleeps in the inbox. Threads: run() on one thread; inbox()
+// and ledger()'s marked methods from any.
+#pragma once
+
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "barg/engine.h"
+#include "base/env.h"
+#include "base/queue.h"
+#include "engine/admission.h"
+#include "engine/journal.h"
+#include "engine/ledger.h"
+#include "runtime/runner.h"
+#include "sched/scheduler.h"
+
+namespace barg::engine {
+
+struct SubmitMessage {
+  std::shared_ptr<const Request> request;
+  Engine::Sink sink;
+  double arrived_s = 0;
+};
+struct CancelMessage {
+  RequestId request{};
+};
+struct FinishAtMessage {
+  RequestId request{};
+  std::int32_t choice = 0;
+  std::int32_t output_tokens = 0;
+};
+using Message = std::variant<SubmitMessage, CancelMessage, FinishAtMessage>;
+
+/// What a request gets that waited longer than server.queue_timeout_s for its first step.
+Error queue_timeout_error();
+
+class StepLoop {
+ public:
+  struct Deps {
+    runtime::Runner& runner;
+    const Clock& clock;
+    Admission& admission;
+    Journal* journal = nullptr;  ///< may be nullptr
+    double queue_timeout_s = 0;  ///< 0 = none
+  };
+
+  /// Everything in `deps` outlives the loop.
+  StepLoop(sched::SchedulerConfig config, const Deps& deps);
+
+  /// Until the inbox is closed; then everything that still runs is cancelled, and it returns when the device
+  /// is idle and every sink has had its last event.
+  void run();
+
+  Queue<Message>& inbox() { return inbox_; }
+  Ledger& ledger() { return ledger_; }
+  const Ledger& ledger() const { return ledger_; }
+  const sched::Scheduler& scheduler() const { return scheduler_; }
+
+ private:
+  void drain();
+  bool step();
+  void fail_device(const Error& error);
+  void take(SubmitMessage&& message, double now);
+  void take(CancelMessage&& message, double now);
+  void take(FinishAtMessage&& message, double now);
+  void expire(double now);
+  void cancel_everything(double now);
+  bool idle() const { return scheduler_.unfinished() == 0 && scheduler_.outstanding_plans() == 0; }
+  void record(double now, decltype(JournalRecord::what) what);
+
+  Deps deps_;
+  sched::Scheduler scheduler_;
+  Ledger ledger_;
+  Queue<Message> inbox_;
+  bool dead_ = false;     // the device is lost
+  bool closing_ = false;  // the inbox is closed and everything was cancelled
+};
+
+}  // namespace barg::engine
