@@ -1,0 +1,22 @@
+#include "cli/build_info.h"
+
+namespace barg::cli {
+
+BuildFacts build_facts() {
+  BuildFacts facts;
+  facts.version = BARG_VERSION;
+  facts.git = BARG_GIT;
+#if defined(__clang__)
+  facts.compiler = "clang++ " __clang_version__;
+#else
+  facts.compiler = "g++ " __VERSION__;
+#endif
+#ifdef NDEBUG
+  facts.build = "release";
+#else
+  facts.build = "debug";
+#endif
+  return facts;
+}
+
+}  // namespace barg::cli

@@ -1,0 +1,20 @@
+// What this binary is: version, source revision, compiler. Constant data, any thread.
+#pragma once
+
+#include <string>
+
+#include "barg/types.h"
+
+namespace barg::cli {
+
+struct BuildFacts {
+  std::string version;   ///< "0.1.0"
+  std::string git;       ///< short revision, or "unknown"
+  std::string compiler;  ///< "g++ 12.2.0"
+  std::string build;     ///< "release" or "debug"
+  int kernel_epoch = kKernelEpoch;
+};
+
+BuildFacts build_facts();
+
+}  // namespace barg::cli

@@ -1,0 +1,125 @@
+#include "cli/bundle.h"
+
+#include <chrono>
+#include <filesystem>
+
+#include "base/mapped_file.h"
+#include "cli/values.h"
+#include "engine/engine_impl.h"
+#include "model/inspect.h"
+#include "runtime/factory.h"
+
+namespace barg::cli {
+namespace {
+
+constexpr std::size_t kMaxTemplateBytes = 1 << 20;
+
+std::string describe_files(const model::ModelFiles& files) {
+  return files.display_name() + ": " + files.architecture() + ", " + files.quantisation_summary() + ", " +
+         show_size(files.total_bytes());
+}
+
+std::string describe_text(const TextBundle& text) {
+  return std::to_string(text.tokenizer->size()) + " tokens, " +
+         (text.chat_template->has_template() ? "chat template" : "no chat template: chat is refused, completions work");
+}
+
+// The numbers of KvPlan a person asks for: how long, how many, how large.
+std::string describe_plan(const runtime::MemoryPlan& plan) {
+  std::int64_t blocks = 0;
+  for (const std::int64_t n : plan.num_blocks) blocks = std::max(blocks, n);
+  return "context " + std::to_string(plan.max_model_len) + " of " + std::to_string(plan.model_max_len) + ", KV " +
+         dtype_name(plan.kv_dtype) + " " + show_size(plan.kv_bytes_per_token) + " a token, " + std::to_string(blocks) +
+         " blocks of " + std::to_string(plan.block_tokens) + " tokens (" + show_size(plan.kv_bytes) + "); in all " +
+         show_size(plan.total_bytes) + " of " + show_size(plan.available_bytes) + " available";
+}
+
+Error with_path(Error error, const std::string& path) {
+  if (error.message.find(path) == std::string::npos) error.message = path + ": " + error.message;
+  return error;
+}
+
+}  // namespace
+
+std::string default_model_name(const std::string& path) {
+  std::filesystem::path p = std::filesystem::path(path).lexically_normal();
+  if (!p.has_filename()) p = p.parent_path();
+  return p.extension() == ".gguf" ? p.stem().string() : p.filename().string();
+}
+
+Result<TextBundle> open_text_bundle(const ModelOptions& options) {
+  if (options.path.empty()) return fail(ErrorCode::kInvalidValue, "which model? Give a .gguf file or a Hugging Face directory with --model.", "model.path");
+  TextBundle out;
+  auto files = model::ModelFiles::open(options.path);
+  if (!files) return std::unexpected(with_path(files.error(), options.path));
+  out.files = *files;
+  const Result<VocabData> vocab = out.files->vocab();
+  if (!vocab) return std::unexpected(with_path(vocab.error(), options.path));
+  auto tokenizer = make_tokenizer(*vocab);
+  if (!tokenizer) return std::unexpected(with_path(tokenizer.error(), options.path));
+  out.tokenizer = *tokenizer;
+  std::string override_source;
+  if (!options.chat_template.empty()) {
+    Result<std::string> source = read_file(options.chat_template, kMaxTemplateBytes);
+    if (!source) return std::unexpected(with_path(source.error(), options.chat_template));
+    override_source = std::move(*source);
+  }
+  auto chat = text::ChatTemplate::create(*vocab, out.tokenizer.get(), override_source);
+  if (!chat) return std::unexpected(with_path(chat.error(), override_source.empty() ? options.path : options.chat_template));
+  out.chat_template = *chat;
+  return out;
+}
+
+Result<Bundle> open_bundle(const Config& config, const LoadWatch& watch) {
+  Bundle out;
+  Result<TextBundle> text = open_text_bundle(config.model);
+  if (!text) return std::unexpected(text.error());
+  // Let go at the end: the runner keeps what it needs.
+  const std::shared_ptr<const model::ModelFiles> files = text->files;
+  out.tokenizer = text->tokenizer;
+  out.chat_template = text->chat_template;
+  watch.done("model", describe_files(*files));
+  watch.done("text", describe_text(*text));
+
+  Result<runtime::MemoryPlan> plan = runtime::plan_memory(config, *files);
+  if (!plan) return std::unexpected(with_path(plan.error(), config.model.path));
+  watch.done("memory", describe_plan(*plan));
+  for (const std::string& note : plan->notes) watch.done("note", note);
+
+  Result<runtime::LoadedRunner> loaded = runtime::load_runner(config, files, {.progress = watch.progress, .vocab_size = out.tokenizer->size()});
+  if (!loaded) return std::unexpected(with_path(loaded.error(), config.model.path));
+  out.plan = std::move(loaded->plan);
+  watch.done("weights", std::string("recipe ") + recipe_name(out.plan.recipe) + ", " + show_size(out.plan.weight_bytes) +
+                            " resident, kernels " + loaded->isa + ", " + std::to_string(loaded->threads) + " threads");
+
+  if (config.model.generation_config == "auto") {
+    const Result<model::GenerationDefaults> defaults = files->generation_defaults();
+    if (!defaults) return std::unexpected(with_path(defaults.error(), config.model.path));
+    out.defaults = *defaults;
+  }
+  out.clock = std::make_shared<SteadyClock>();
+  Result<std::unique_ptr<Engine>> engine = engine::make_engine(config, std::move(loaded->runner), *out.clock);
+  if (!engine) return std::unexpected(engine.error());
+  out.engine = std::move(*engine);
+  out.names = config.model.served_model_name;
+  if (out.names.empty()) out.names.push_back(default_model_name(config.model.path));
+  return out;
+}
+
+server::ServedModel served_model(const Bundle& bundle) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return {.names = bundle.names,
+          .engine = bundle.engine,
+          .tokenizer = bundle.tokenizer,
+          .chat_template = bundle.chat_template,
+          .sampling = {.temperature = bundle.defaults.temperature,
+                       .top_p = bundle.defaults.top_p,
+                       .min_p = bundle.defaults.min_p,
+                       .repetition_penalty = bundle.defaults.repetition_penalty,
+                       .top_k = bundle.defaults.top_k},
+          .created = std::chrono::duration_cast<std::chrono::seconds>(now).count(),
+          .fingerprint = {},
+          .max_token_bytes = 0};
+}
+
+}  // namespace barg::cli

@@ -1,0 +1,81 @@
+#include "cli/cli.h"
+
+#include <ostream>
+
+#include "cli/args.h"
+#include "cli/documents.h"
+#include "cli/exit_codes.h"
+
+namespace barg::cli {
+namespace {
+
+constexpr const Command* kCommands[] = {
+    &kServeCommand,  &kChatCommand,   &kCompleteCommand, &kInspectCommand, &kTokenizeCommand,
+    &kRenderCommand, &kHealthCommand, &kConfigCommand,   &kVersionCommand,
+};
+
+const Command* find_command(std::string_view name) {
+  for (const Command* command : kCommands) {
+    if (command->name == name) return command;
+  }
+  return nullptr;
+}
+
+int unknown_command(const std::string& name, Io& io) {
+  std::vector<std::string_view> names;
+  for (const Command* command : kCommands) names.push_back(command->name);
+  const std::string near = nearest(name, names);
+  io.err << "error: there is no command '" << name << "'"
+         << (near.empty() ? "; `barg --help` lists them." : "; did you mean " + near + "?") << "\n";
+  return kExitUsage;
+}
+
+int report(const std::vector<std::string>& problems, Io& io, int code) {
+  for (const std::string& sentence : problems) io.err << "error: " << sentence << "\n";
+  return code;
+}
+
+int run_command(const Command& command, ParsedArgs args, const Environment& environment, Io& io) {
+  Sources sources{.file = args.config_file, .environment = environment, .flags = std::move(args.options)};
+  if (const auto it = environment.find("BARG_CONFIG"); !sources.file && it != environment.end() && !it->second.empty()) {
+    sources.file = it->second;
+  }
+  // A command without options must work beside a broken configuration file.
+  if (command.sections.empty()) sources = Sources{};
+  std::expected<Settings, Problems> settings = load_settings(sources);
+  if (!settings) {
+    return report(settings.error().sentences, io, settings.error().in_flags ? kExitUsage : kExitBadConfig);
+  }
+  Invocation invocation{.io = io, .settings = std::move(*settings), .flags = std::move(args.own), .arguments = std::move(args.positional)};
+  return command.run(invocation);
+}
+
+}  // namespace
+
+std::span<const Command* const> commands() { return kCommands; }
+
+int run(std::span<const std::string> args, const Environment& environment, Io& io) {
+  if (args.empty()) {
+    io.err << general_help(kCommands);
+    return kExitUsage;
+  }
+  if (args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
+    io.out << general_help(kCommands);
+    return kExitOk;
+  }
+  const Command* command = find_command(args[0] == "--version" ? "version" : std::string_view(args[0]));
+  if (command == nullptr) return unknown_command(args[0], io);
+  ParsedArgs parsed = parse_args(*command, args.subspan(1));
+  if (parsed.help) {
+    io.out << command_help(*command);
+    return kExitOk;
+  }
+  if (!parsed.problems.empty()) {
+    report(parsed.problems, io, kExitUsage);
+    io.err << "`barg " << command->name << " --help` lists the flags.\n";
+    return kExitUsage;
+  }
+  return run_command(*command, std::move(parsed), environment, io);
+}
+
+}  // namespace barg::cli

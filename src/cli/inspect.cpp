@@ -1,0 +1,77 @@
+// `barg inspect`: what a model is and exactly what it would take, from its metadata alone.
+#include <ostream>
+
+#include "cli/bundle.h"
+#include "cli/command.h"
+#include "cli/exit_codes.h"
+#include "cli/values.h"
+#include "model/inspect.h"
+
+namespace barg::cli {
+namespace {
+
+constexpr CommandFlag kFlags[] = {{"--tensors", "", "One line for each tensor as well."}};
+
+int failed(Io& io, const std::string& path, const Error& error) {
+  const bool named = error.message.find(path) != std::string::npos;
+  io.err << "error: " << (named ? "" : path + ": ") << error.message << "\n";
+  return exit_code_of(error);
+}
+
+std::string exact(std::uint64_t bytes) { return std::to_string(bytes) + " bytes (" + show_size(bytes) + ")"; }
+
+void print_plan(std::ostream& out, const runtime::MemoryPlan& plan) {
+  out << "memory plan:\n"
+      << "  recipe: " << recipe_name(plan.recipe) << "\n"
+      << "  context: " << plan.max_model_len << " of " << plan.model_max_len << " tokens\n"
+      << "  weights: " << exact(plan.weight_bytes) << "\n"
+      << "  kv per token: " << plan.kv_bytes_per_token << " bytes (" << dtype_name(plan.kv_dtype) << ")\n";
+  for (std::size_t g = 0; g < plan.num_blocks.size(); ++g) {
+    out << "  kv group " << g << ": " << plan.num_blocks[g] << " blocks of " << plan.block_tokens << " tokens, "
+        << plan.block_bytes[g] << " bytes each\n";
+  }
+  out << "  kv pool: " << exact(plan.kv_bytes) << "\n"
+      << "  activations: " << exact(plan.activation_bytes) << " at " << plan.max_rows << " rows\n"
+      << "  workspace: " << exact(plan.workspace_bytes) << "\n"
+      << "  logits: " << exact(plan.logits_bytes) << "\n"
+      << "  total: " << exact(plan.total_bytes) << "\n"
+      << "  available: " << exact(plan.available_bytes) << "\n";
+  for (const std::string& note : plan.notes) out << "  note: " << note << "\n";
+}
+
+int run_inspect(Invocation& invocation) {
+  Io& io = invocation.io;
+  const Config& config = invocation.settings.config;
+  const std::string& path = config.model.path;
+  if (path.empty()) {
+    io.err << "error: which model? Give a .gguf file or a Hugging Face directory.\n";
+    return kExitUsage;
+  }
+  const auto files = model::ModelFiles::open(path);
+  if (!files) return failed(io, path, files.error());
+  const Result<model::Inspection> inspection = model::inspect(**files);
+  if (!inspection) return failed(io, path, inspection.error());
+  const Result<runtime::MemoryPlan> plan = runtime::plan_memory(config, **files);
+  if (!plan) return failed(io, path, plan.error());
+  // The tokenizer is part of the verdict: a model that cannot read text cannot be served.
+  const Result<TextBundle> text = open_text_bundle(config.model);
+  if (!text) return failed(io, path, text.error());
+  io.out << model::to_text(*inspection, **files, plan->kv_dtype, invocation.has("--tensors"));
+  io.out << "tokenizer: " << text->tokenizer->size() << " tokens\n";
+  print_plan(io.out, *plan);
+  io.out << "verdict: valid, can be served\n";
+  return kExitOk;
+}
+
+}  // namespace
+
+const Command kInspectCommand{.name = "inspect",
+                              .summary = "what a model file holds and the memory it would take",
+                              .arguments = "MODEL",
+                              .max_arguments = 1,
+                              .model_argument = true,
+                              .sections = "model kv scheduler runtime",
+                              .flags = kFlags,
+                              .run = run_inspect};
+
+}  // namespace barg::cli
