@@ -1,0 +1,116 @@
+// Vocab and Bpe: the two tables of a byte-level tokenizer and the merge loop.
+//
+// Vocab maps ids to spellings and back. A spelling in GPT-2's printable alphabet ("Ġthe") stands for bytes
+// (" the"); any other spelling stands for itself (an added token with a real space in it). So an entry is
+// {bytes, printable?}, and that pair is the key of the way back.
+//
+// Bpe merges, again and again, the adjacent pair of lowest rank, leftmost first on ties. Short pieces are scanned;
+// long ones use a heap of (rank, position), O(n log n): a piece of megabytes costs seconds, not years.
+//
+// Both are immutable once built and safe from any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "barg/result.h"
+#include "barg/types.h"
+
+namespace barg::text {
+
+/// More ids than any published vocabulary (262,144 for Gemma) by far; a file that asks for more is malformed.
+inline constexpr TokenId kMaxTokens = 4 * 1024 * 1024;
+
+class Vocab {
+ public:
+  /// REQUIRES 0 <= id < kMaxTokens and id not set yet (see has); a spelling set twice belongs to the later id.
+  void add(TokenId id, std::string_view spelling);
+  /// As add, but takes the id away from what had it.
+  void replace(TokenId id, std::string_view spelling);
+  bool has(TokenId id) const { return id >= 0 && id < size() && entries_[static_cast<std::size_t>(id)].set; }
+
+  std::optional<TokenId> find(std::string_view spelling) const;
+  /// The token whose printable spelling stands for `bytes`, kNoToken if none.
+  TokenId find_bytes(std::string_view bytes) const { return lookup(bytes, true); }
+  /// Bytes the token stands for; empty if the id is unused or out of range.
+  std::string_view bytes(TokenId id) const;
+  /// Highest id + 1.
+  TokenId size() const { return static_cast<TokenId>(entries_.size()); }
+
+ private:
+  struct Entry {
+    std::uint64_t offset = 0;
+    std::uint32_t length = 0;
+    bool set = false;
+    bool printable = false;
+  };
+  TokenId lookup(std::string_view bytes, bool printable) const;
+  void index(TokenId id);
+  void grow();
+  std::string_view view(const Entry& e) const { return std::string_view(arena_).substr(e.offset, e.length); }
+
+  std::string arena_;
+  std::vector<Entry> entries_;
+  std::vector<TokenId> slots_;  ///< open addressing, power of two, at most half full
+  std::size_t used_ = 0;
+};
+
+/// Bytes that a spelling in GPT-2's printable alphabet stands for, or nullopt if it has another character.
+std::optional<std::string> bytes_of_printable(std::string_view spelling);
+/// The printable character of a byte, as UTF-8.
+std::string printable_of_byte(unsigned char byte);
+
+struct Merge {
+  TokenId left, right, result;
+};
+
+struct BpeOptions {
+  bool ignore_merges = false;  ///< a piece that is a token as a whole is emitted as it is
+  TokenId unk = kNoToken;      ///< for bytes without a token; kNoToken drops them
+  bool fuse_unk = false;       ///< neighbouring unknown bytes are one `unk`
+};
+
+class Bpe {
+ public:
+  /// `merges` in rank order, ids valid in `vocab`, which must outlive this. Of equal pairs the later counts.
+  Bpe(const Vocab& vocab, const std::vector<Merge>& merges, const BpeOptions& options);
+  Bpe(const Bpe&) = delete;
+
+  /// Appends the ids of one pre-token.
+  void encode(std::string_view piece, std::vector<TokenId>& out) const;
+
+ private:
+  struct Pair {
+    std::uint64_t key;  ///< left << 32 | right
+    std::uint32_t rank;
+    TokenId result;
+  };
+  struct Symbol {
+    TokenId id;
+    std::uint32_t rank;  ///< of the pair with `next`, kNoRank if none
+    std::int32_t prev, next;
+  };
+  static constexpr std::uint32_t kNoRank = 0xFFFFFFFF;
+  static constexpr std::size_t kShortPiece = 24;
+
+  const Pair* find(TokenId left, TokenId right) const;
+  void insert(const Merge& merge, std::uint32_t rank);
+  std::uint32_t rank_of(TokenId left, TokenId right) const;
+  void initial(std::string_view piece, std::vector<TokenId>& ids) const;
+  void merge_short(TokenId* ids, std::size_t n, std::vector<TokenId>& out) const;
+  void merge_long(const std::vector<TokenId>& ids, std::vector<TokenId>& out) const;
+  void encode_merging(std::string_view piece, std::vector<TokenId>& out) const;
+
+  const Vocab& vocab_;
+  BpeOptions options_;
+  std::vector<Pair> pairs_;            ///< open addressing, power of two, at most half full
+  TokenId byte_ids_[256];
+  std::vector<bool> whole_;            ///< tokens whose bytes encode to themselves: no merging needed
+  std::size_t max_whole_bytes_ = 0;
+};
+
+}  // namespace barg::text

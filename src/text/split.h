@@ -1,0 +1,77 @@
+// Splitting text into pre-tokens: the steps of a `pre_tokenizer`, each cutting the pieces of the step before.
+//
+//   "a 12"  --Digits-->  "a ", "1", "2"  --GPT-2 pattern-->  "a", " ", "1", "2"
+//
+// A pattern known by its exact text runs as hand-written code (several times faster, no limits); any other is
+// compiled by PCRE2 with Oniguruma's meaning of \s, ^ and $. What PCRE2 cannot express is an error at load.
+//
+// Steps are immutable and safe from any thread. Time is linear in the text for the hand-written ones; a PCRE2
+// pattern that hits its match limit leaves the rest of the piece whole, so hostile text costs bounded time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "barg/result.h"
+
+namespace barg::text {
+
+struct Span {
+  std::size_t begin, end;
+  std::size_t size() const { return end - begin; }
+  bool operator==(const Span&) const = default;
+};
+
+/// What becomes of the matches of a pattern (names of tokenizer.json).
+enum class SplitBehavior : std::uint8_t { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
+
+/// Finds matches of one pattern.
+class Matcher {
+ public:
+  virtual ~Matcher() = default;
+  /// Appends the matches in `text`, left to right, not overlapping; offsets are those in `text`. Valid UTF-8.
+  virtual void find_all(std::string_view text, std::vector<Span>& matches) const = 0;
+};
+
+/// Hand-written matcher for a published pattern, nullptr if the text is none of them.
+std::unique_ptr<Matcher> known_matcher(std::string_view pattern);
+/// PCRE2. Failure: kUnsupported with the reason.
+Result<std::unique_ptr<Matcher>> regex_matcher(std::string_view pattern);
+/// Every occurrence of a string.
+std::unique_ptr<Matcher> literal_matcher(std::string text);
+/// Every numeric character (N*), one match each.
+std::unique_ptr<Matcher> digit_matcher();
+
+/// The text of the published patterns, keys of known_matcher.
+namespace patterns {
+extern const char kGpt2[];
+extern const char kLlama3[];
+extern const char kQwen2[];
+extern const char kQwen35[];
+extern const char kO200k[];
+extern const char kTekken[];
+extern const char kDeepSeekV3[];
+}  // namespace patterns
+
+/// One step of a pre-tokenizer.
+class SplitStep {
+ public:
+  SplitStep(std::unique_ptr<Matcher> matcher, SplitBehavior behavior, bool invert)
+      : matcher_(std::move(matcher)), behavior_(behavior), invert_(invert) {}
+  /// known_matcher, else regex_matcher.
+  static Result<SplitStep> from_pattern(std::string_view pattern, SplitBehavior behavior, bool invert);
+
+  /// Cuts each of `pieces` (spans of `text`) and appends the non-empty results to `out`.
+  void run(std::string_view text, const std::vector<Span>& pieces, std::vector<Span>& out) const;
+
+ private:
+  std::unique_ptr<Matcher> matcher_;
+  SplitBehavior behavior_;
+  bool invert_;
+};
+
+}  // namespace barg::text

@@ -1,0 +1,193 @@
+// PCRE2 as the general matcher of split patterns. Published patterns are written for Oniguruma (Ruby syntax);
+// translate() rewrites what means something else in PCRE2 and refuses what has no counterpart.
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <memory>
+#include <string>
+
+#include "text/split.h"
+#include "text/unicode.h"
+
+namespace barg::text {
+namespace {
+
+constexpr std::size_t kMaxPatternBytes = 16 * 1024;
+constexpr std::uint32_t kMatchLimit = 2'000'000;  // steps of one match; a published pattern needs a few per byte
+constexpr std::uint32_t kHeapLimitKiB = 64 * 1024;
+constexpr std::size_t kJitStackBytes = 1024 * 1024;
+
+// White_Space. PCRE2's own \s has U+180E in addition.
+constexpr char kWhiteSpace[] =
+    R"(\t-\r\x20\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
+
+std::unexpected<Error> unsupported(const std::string& what) {
+  return fail(ErrorCode::kUnsupported, "split pattern: " + what + " is not supported");
+}
+
+class Translator {
+ public:
+  explicit Translator(std::string_view pattern) : in_(pattern) {}
+
+  Result<std::string> run() {
+    while (i_ < in_.size()) {
+      if (in_[i_] == '\\') {
+        if (auto r = escape(); !r) return std::unexpected(r.error());
+      } else if (in_class_) {
+        if (auto r = class_char(); !r) return std::unexpected(r.error());
+      } else {
+        plain_char();
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  Result<void> escape() {
+    if (i_ + 1 >= in_.size()) return unsupported("a backslash at the end");
+    const char c = in_[i_ + 1];
+    if (c == 's') {
+      out_ += in_class_ ? kWhiteSpace : "[" + std::string(kWhiteSpace) + "]";
+    } else if (c == 'S' && !in_class_) {
+      out_ += "[^" + std::string(kWhiteSpace) + "]";
+    } else if (c == 'S' || c == 'h' || c == 'H' || c == 'O' || c == 'y' || c == 'Y') {
+      return unsupported(std::string("\\") + c + (in_class_ ? " in a class" : ""));
+    } else if (c == 'u') {
+      return code_point();
+    } else {
+      out_ += '\\';
+      out_ += c;
+      class_start_ = false;
+      i_ += 2;
+      return {};
+    }
+    class_start_ = false;
+    i_ += 2;
+    return {};
+  }
+
+  // \uHHHH -> \x{HHHH}
+  Result<void> code_point() {
+    const std::string_view hex = in_.substr(i_ + 2, 4);
+    if (hex.size() != 4 || hex.find_first_not_of("0123456789abcdefABCDEF") != std::string_view::npos) {
+      return unsupported("\\u without four hexadecimal digits");
+    }
+    out_ += "\\x{";
+    out_ += hex;
+    out_ += '}';
+    class_start_ = false;
+    i_ += 6;
+    return {};
+  }
+
+  Result<void> class_char() {
+    const char c = in_[i_];
+    if (c == ']' && !class_start_) {
+      in_class_ = false;
+    } else if (c == '[' && in_.substr(i_, 2) != "[:") {
+      return unsupported("a class inside a class");
+    } else if (c == '[') {
+      const std::size_t end = in_.find(":]", i_ + 2);
+      if (end == std::string_view::npos) return unsupported("an unfinished POSIX class");
+      out_ += in_.substr(i_, end + 2 - i_);
+      class_start_ = false;
+      i_ = end + 2;
+      return {};
+    } else if (c == '&' && in_.substr(i_, 2) == "&&") {
+      return unsupported("an intersection of classes (&&)");
+    }
+    class_start_ = class_start_ && c == '^' && out_.back() == '[';
+    out_ += c;
+    ++i_;
+    return {};
+  }
+
+  void plain_char() {
+    if (in_[i_] == '[') in_class_ = class_start_ = true;
+    out_ += in_[i_++];
+  }
+
+  std::string_view in_;
+  std::string out_;
+  std::size_t i_ = 0;
+  bool in_class_ = false;
+  bool class_start_ = false;  // a ] here is a literal
+};
+
+struct FreeCode {
+  void operator()(pcre2_code* p) const { pcre2_code_free(p); }
+};
+struct FreeData {
+  void operator()(pcre2_match_data* p) const { pcre2_match_data_free(p); }
+};
+struct FreeContext {
+  void operator()(pcre2_match_context* p) const { pcre2_match_context_free(p); }
+};
+struct FreeStack {
+  void operator()(pcre2_jit_stack* p) const { pcre2_jit_stack_free(p); }
+};
+
+class RegexMatcher final : public Matcher {
+ public:
+  explicit RegexMatcher(std::unique_ptr<pcre2_code, FreeCode> code) : code_(std::move(code)) {
+    // Without a JIT for this machine the interpreter runs: slower, equal results.
+    pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
+  }
+
+  // As onig's find_iter: an empty match right after a match is skipped. On a limit (or no memory) the rest of
+  // the text stays one gap.
+  void find_all(std::string_view text, std::vector<Span>& matches) const override {
+    const std::unique_ptr<pcre2_match_data, FreeData> data(pcre2_match_data_create(1, nullptr));
+    const std::unique_ptr<pcre2_match_context, FreeContext> context(pcre2_match_context_create(nullptr));
+    if (!data || !context) return;
+    pcre2_set_match_limit(context.get(), kMatchLimit);
+    pcre2_set_heap_limit(context.get(), kHeapLimitKiB);
+    std::unique_ptr<pcre2_jit_stack, FreeStack> stack;
+    if (text.size() > kShortText) {
+      stack.reset(pcre2_jit_stack_create(32 * 1024, kJitStackBytes, nullptr));
+      pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
+    }
+    std::size_t at = 0, last_end = static_cast<std::size_t>(-1);
+    while (at <= text.size()) {
+      const int rc = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
+                                 PCRE2_NO_UTF_CHECK, data.get(), context.get());
+      if (rc < 0) return;
+      const std::size_t* v = pcre2_get_ovector_pointer(data.get());
+      if (v[1] < v[0] || v[0] < at) return;  // \K inside a look-around
+      const bool empty = v[0] == v[1];
+      if (!(empty && v[1] == last_end)) {
+        matches.push_back({v[0], v[1]});
+        last_end = v[1];
+        at = v[1];
+        if (!empty) continue;
+      }
+      at += at < text.size() ? decode_utf8(text, at).bytes : 1;
+    }
+  }
+
+ private:
+  // Up to here no pattern can outgrow the 32 KiB of machine stack that the JIT takes by itself.
+  static constexpr std::size_t kShortText = 256;
+  std::unique_ptr<pcre2_code, FreeCode> code_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Matcher>> regex_matcher(std::string_view pattern) {
+  if (pattern.size() > kMaxPatternBytes) return unsupported("a pattern above 16 KiB");
+  auto translated = Translator(pattern).run();
+  if (!translated) return std::unexpected(translated.error());
+  int code = 0;
+  std::size_t offset = 0;
+  std::unique_ptr<pcre2_code, FreeCode> compiled(
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated->data()), translated->size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &offset, nullptr));
+  if (!compiled) {
+    char reason[256] = "";
+    pcre2_get_error_message(code, reinterpret_cast<PCRE2_UCHAR*>(reason), sizeof reason);
+    return fail(ErrorCode::kUnsupported, "split pattern cannot be compiled: " + std::string(reason));
+  }
+  return std::make_unique<RegexMatcher>(std::move(compiled));
+}
+
+}  // namespace barg::text

@@ -1,0 +1,222 @@
+// BpeTokenizer: the pipeline of tokenizers for byte-level BPE.
+//
+//   text -> literals (not normalised) -> NFC -> literals (normalised) -> pre-tokens -> BPE -> ids
+#include "barg/tokenizer.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/utf8.h"
+#include "text/detokenizer.h"
+#include "text/tokenizer_spec.h"
+#include "text/unicode.h"
+
+namespace barg {
+namespace text {
+namespace {
+
+using std::string_view;
+
+// Control tokens that end a turn in the published formats.
+constexpr string_view kEndNames[] = {"<|eot_id|>", "<|im_end|>",    "<|end|>",  "<|return|>", "<|call|>",       "<end_of_turn>",
+                                     "<turn|>",    "<|endoftext|>", "<|eom_id|>", "<EOT>",    "<|end_of_text|>"};
+
+class BpeTokenizer final : public Tokenizer {
+ public:
+  BpeTokenizer(TokenizerSpec spec, const VocabData& data)
+      : vocab_(std::move(spec.vocab)), bpe_(*vocab_, spec.merges, spec.bpe), nfc_(spec.nfc),
+        steps_(std::move(spec.steps)), prefix_(std::move(spec.prefix)), suffix_(std::move(spec.suffix)),
+        size_(spec.size), bos_(spec.bos), eos_(spec.eos), roles_(std::move(spec.roles)) {
+    special_.assign(static_cast<std::size_t>(vocab_->size()), false);
+    for (AddedToken& t : spec.added) {
+      if (t.special) special_[static_cast<std::size_t>(t.id)] = true;
+      if (t.normalized && nfc_) t.content = to_nfc(repair_utf8(t.content));
+      // Without a normalizer the second pass still comes after the first, so the two stay apart.
+      (t.normalized ? normalized_ : raw_).add(t);
+    }
+    collect_end_ids(data);
+  }
+
+  std::vector<TokenId> encode(string_view text, const EncodeOptions& options) const override {
+    std::vector<TokenId> ids;
+    if (options.add_special_tokens) ids = prefix_;
+    std::string repaired;
+    if (!is_valid_utf8(text)) text = repaired = repair_utf8(text);
+    encode_text(text, SpecialRule{.all = options.parse_special_tokens}, ids);
+    if (options.add_special_tokens) ids.insert(ids.end(), suffix_.begin(), suffix_.end());
+    return ids;
+  }
+
+  std::vector<TokenId> encode_marked(const std::vector<MarkedText>& pieces) const override {
+    std::string joined;
+    std::vector<Span> trusted;
+    for (const MarkedText& p : pieces) {
+      const std::size_t begin = joined.size();
+      joined += is_valid_utf8(p.text) ? std::string(p.text) : repair_utf8(p.text);
+      if (!p.trusted || joined.size() == begin) continue;
+      if (!trusted.empty() && trusted.back().end == begin) {
+        trusted.back().end = joined.size();
+      } else {
+        trusted.push_back({begin, joined.size()});
+      }
+    }
+    std::vector<TokenId> ids;
+    const bool whole = trusted.size() == 1 && trusted[0] == Span{0, joined.size()};
+    encode_text(joined, SpecialRule{.all = whole, .trusted = whole ? nullptr : &trusted}, ids);
+    return ids;
+  }
+
+  string_view token_bytes(TokenId id) const override { return vocab_->bytes(id); }
+  bool is_special(TokenId id) const override {
+    return id >= 0 && static_cast<std::size_t>(id) < special_.size() && special_[static_cast<std::size_t>(id)];
+  }
+  const std::vector<TokenId>& end_ids() const override { return end_ids_; }
+  std::optional<TokenId> bos() const override { return bos_; }
+  std::optional<TokenId> eos() const override { return eos_; }
+  string_view special_text(string_view role) const override {
+    for (const auto& [name, text] : roles_) {
+      if (name == role) return text;
+    }
+    return {};
+  }
+  std::optional<TokenId> find(string_view token) const override { return vocab_->find(token); }
+  std::int32_t size() const override { return size_; }
+
+ private:
+  void collect_end_ids(const VocabData& data) {
+    for (const auto& id : {data.eos, data.eot, data.eom, eos_}) {
+      if (id) end_ids_.push_back(*id);
+    }
+    end_ids_.insert(end_ids_.end(), data.eos_ids.begin(), data.eos_ids.end());
+    const auto control = [&](string_view name) -> std::optional<TokenId> {
+      const auto id = vocab_->find(name);
+      return id && is_special(*id) ? id : std::nullopt;
+    };
+    // In the harmony format <|end|> closes one message of a turn, not the turn.
+    const bool harmony = control("<|return|>") && control("<|call|>");
+    for (const string_view name : kEndNames) {
+      const auto id = control(name);
+      if (id && !(harmony && name == "<|end|>")) end_ids_.push_back(*id);
+    }
+    std::erase_if(end_ids_, [&](TokenId id) { return id < 0 || id >= size_; });
+    std::sort(end_ids_.begin(), end_ids_.end());
+    end_ids_.erase(std::unique(end_ids_.begin(), end_ids_.end()), end_ids_.end());
+  }
+
+  void encode_text(string_view text, const SpecialRule& rule, std::vector<TokenId>& ids) const {
+    std::vector<Segment> segments;
+    raw_.find(text, rule, segments);
+    std::vector<Span> inside;
+    for (const Segment& s : segments) {
+      if (s.id != kNoToken) {
+        ids.push_back(s.id);
+        continue;
+      }
+      SpecialRule inner = rule;
+      if (rule.trusted) {
+        inside = clip(*rule.trusted, s.span);
+        inner.all = inside.size() == 1 && inside[0].size() == s.span.size();
+        inner.trusted = inner.all ? nullptr : &inside;
+      }
+      encode_normalized(text.substr(s.span.begin, s.span.size()), inner, ids);
+    }
+  }
+
+  // The ranges that lie in `window`, relative to it.
+  static std::vector<Span> clip(const std::vector<Span>& ranges, Span window) {
+    std::vector<Span> out;
+    auto at = std::lower_bound(ranges.begin(), ranges.end(), window.begin,
+                               [](const Span& r, std::size_t begin) { return r.end <= begin; });
+    for (; at != ranges.end() && at->begin < window.end; ++at) {
+      out.push_back({std::max(at->begin, window.begin) - window.begin, std::min(at->end, window.end) - window.begin});
+    }
+    return out;
+  }
+
+  void encode_normalized(string_view text, SpecialRule rule, std::vector<TokenId>& ids) const {
+    std::string composed;
+    const std::vector<Span> nowhere;
+    if (nfc_ && !is_surely_nfc(text)) {
+      composed = to_nfc(text);
+      if (composed != text) {
+        text = composed;
+        // Origins do not survive a change of the text: unless all of it was the template's own, no special
+        // literal of the second pass (no published model has one) is recognised here.
+        if (rule.trusted) rule.trusted = &nowhere;
+      }
+    }
+    if (normalized_.empty()) return encode_plain(text, ids);
+    std::vector<Segment> segments;
+    normalized_.find(text, rule, segments);
+    for (const Segment& s : segments) {
+      if (s.id != kNoToken) {
+        ids.push_back(s.id);
+      } else {
+        encode_plain(text.substr(s.span.begin, s.span.size()), ids);
+      }
+    }
+  }
+
+  void encode_plain(string_view text, std::vector<TokenId>& ids) const {
+    std::vector<Span> pieces, next;
+    if (!text.empty()) pieces.push_back({0, text.size()});
+    std::string spaced;
+    for (const PreTokenizerStep& step : steps_) {
+      next.clear();
+      if (step.split) {
+        step.split->run(text, pieces, next);
+      } else {
+        text = spaced = prefix_spaces(text, pieces, next);
+      }
+      pieces.swap(next);
+    }
+    for (const Span& p : pieces) bpe_.encode(text.substr(p.begin, p.size()), ids);
+  }
+
+  static std::string prefix_spaces(string_view text, const std::vector<Span>& pieces, std::vector<Span>& out) {
+    std::string result;
+    result.reserve(text.size() + pieces.size());
+    for (const Span& p : pieces) {
+      const std::size_t begin = result.size();
+      if (text[p.begin] != ' ') result += ' ';
+      result += text.substr(p.begin, p.size());
+      out.push_back({begin, result.size()});
+    }
+    return result;
+  }
+
+  std::shared_ptr<const Vocab> vocab_;
+  Bpe bpe_;
+  bool nfc_;
+  AddedTokens raw_, normalized_;
+  std::vector<PreTokenizerStep> steps_;
+  std::vector<TokenId> prefix_, suffix_;
+  std::vector<bool> special_;
+  std::int32_t size_;
+  std::vector<TokenId> end_ids_;
+  std::optional<TokenId> bos_, eos_;
+  std::vector<std::pair<std::string, std::string>> roles_;
+};
+
+}  // namespace
+}  // namespace text
+
+std::string Tokenizer::decode(const std::vector<TokenId>& ids, bool skip_special_tokens) const {
+  text::Detokenizer detokenizer(*this, skip_special_tokens);
+  std::string out;
+  for (const TokenId id : ids) out += detokenizer.push(id);
+  return out += detokenizer.flush();
+}
+
+Result<std::shared_ptr<const Tokenizer>> make_tokenizer(const VocabData& vocab) {
+  if (vocab.tokenizer_json.empty() && vocab.ggml_model.empty()) {
+    return fail(ErrorCode::kUnsupported, "the model has no tokenizer: neither tokenizer.json nor tokenizer.ggml.model",
+                "tokenizer.json");
+  }
+  auto spec = vocab.tokenizer_json.empty() ? text::read_tokenizer_gguf(vocab) : text::read_tokenizer_json(vocab);
+  if (!spec) return std::unexpected(spec.error());
+  return std::make_shared<text::BpeTokenizer>(std::move(*spec), vocab);
+}
+
+}  // namespace barg
