@@ -48,10 +48,24 @@ sched::StepPlan two_items() {
   plan.tokens = {10, 11, 12, sched::kPendingToken};
   plan.block_ids = {3, 1, kNoBlock, 2, 5, 0};
   plan.tables = {{0, 1}, {1, 1}, {2, 2}, {4, 2}};
-  plan.items = {{.seq = SeqId{7}, .start = 0, .count = 3, .token_offset = 0, .table_offset = 0,
-                 .want = sched::Want::kLogits, .logits_begin = 1, .sample = true, .output_index = 0},
-                {.seq = SeqId{8}, .start = 20, .count = 1, .token_offset = 3, .table_offset = 2,
-                 .want = sched::Want::kLogits, .logits_begin = 0, .sample = true, .output_index = 4}};
+  plan.items = {{.seq = SeqId{7},
+                 .start = 0,
+                 .count = 3,
+                 .token_offset = 0,
+                 .table_offset = 0,
+                 .want = sched::Want::kLogits,
+                 .logits_begin = 1,
+                 .sample = true,
+                 .output_index = 0},
+                {.seq = SeqId{8},
+                 .start = 20,
+                 .count = 1,
+                 .token_offset = 3,
+                 .table_offset = 2,
+                 .want = sched::Want::kLogits,
+                 .logits_begin = 0,
+                 .sample = true,
+                 .output_index = 4}};
   return plan;
 }
 
@@ -113,7 +127,8 @@ TEST(CopyBlocks, ChainsInOrder) {
   const auto stride = static_cast<std::size_t>(f.kv.block_stride(0));
   std::fill(bytes, bytes + stride, std::byte{7});
   sched::StepPlan plan;
-  plan.copies = {{.group = 0, .src = 0, .dst = 3, .tokens = 5}, {.group = 0, .src = 3, .dst = 6, .tokens = 5}};
+  plan.copies = {{.group = 0, .src = 0, .dst = 3, .tokens = 5},
+                 {.group = 0, .src = 3, .dst = 6, .tokens = 5}};
   copy_blocks(plan, f.kv, device.ops(), device.stream());
   EXPECT_EQ(bytes[6 * stride], std::byte{7});
   EXPECT_EQ(bytes[7 * stride - 1], std::byte{7});

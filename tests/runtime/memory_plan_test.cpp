@@ -1,6 +1,7 @@
 #include "runtime/memory_plan.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -10,7 +11,8 @@ namespace {
 
 constexpr std::uint64_t kGiB = 1ULL << 30;
 
-model::LayerGroup group(std::int32_t window, std::int32_t layers, std::int32_t heads = 2, std::int32_t dim = 64) {
+model::LayerGroup group(std::int32_t window, std::int32_t layers, std::int32_t heads = 2,
+                        std::int32_t dim = 64) {
   model::LayerGroup g;
   g.kind = window > 0 ? model::StateKind::kSlidingWindow : model::StateKind::kFullAttention;
   g.window = window;
@@ -168,7 +170,8 @@ class FakeRoot : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    root_ = std::filesystem::temp_directory_path() / (std::string("barg_memory_") + info->name());
+    root_ =
+        std::filesystem::temp_directory_path() / ("barg_memory_" + std::to_string(getpid()) + info->name());
     std::filesystem::remove_all(root_);
   }
   void TearDown() override { std::filesystem::remove_all(root_); }
