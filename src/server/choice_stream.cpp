@@ -1,0 +1,77 @@
+#include "server/choice_stream.h"
+
+#include <algorithm>
+
+namespace barg::server {
+namespace {
+
+constexpr std::size_t kPrimeTokens = 4;  // a character is at most four bytes, so at most three tokens back
+
+}  // namespace
+
+std::size_t count_characters(std::string_view s) {
+  return static_cast<std::size_t>(
+      std::count_if(s.begin(), s.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
+ChoiceStream::ChoiceStream(const Tokenizer& tokenizer, const OutputSpec& spec, std::span<const TokenId> prompt,
+                           std::size_t chars_before)
+    : tokenizer_(tokenizer), detokenizer_(tokenizer, spec.skip_special_tokens), matcher_(spec.stop, spec.include_stop),
+      skip_special_(spec.skip_special_tokens), include_stop_(spec.include_stop), min_tokens_(spec.min_tokens),
+      chars_(chars_before) {
+  for (const TokenId id : prompt.last(std::min(prompt.size(), kPrimeTokens))) detokenizer_.push(id);
+}
+
+/// Text of the first min_tokens tokens cannot stop anything.
+void ChoiceStream::feed(std::string text, Piece& out) {
+  chars_ += count_characters(text);
+  fed_ += text.size();
+  if (count_ <= min_tokens_) {
+    out.text += text;
+    return;
+  }
+  auto matched = matcher_.push(text);
+  out.text += matched.text;
+  if (matched.stop < 0) return;
+  stop_string_ = matched.stop;
+  finish_ = FinishReason::kStop;
+}
+
+void ChoiceStream::take_released(Piece& out, bool all) {
+  const std::size_t released = fed_ - std::min(fed_, matcher_.held());
+  while (!held_.empty() && (all || held_.front().end <= released)) {
+    out.tokens.push_back(std::move(held_.front().token));
+    held_.pop_front();
+  }
+}
+
+Piece ChoiceStream::push(std::vector<OutputToken>&& tokens, FinishReason finish, TokenId stop_token) {
+  Piece out;
+  for (std::size_t i = 0; i < tokens.size() && !done(); ++i) {
+    OutputToken& token = tokens[i];
+    ++count_;
+    const bool stops = finish == FinishReason::kStop && stop_token != kNoToken && i + 1 == tokens.size();
+    const bool silent = stops && !include_stop_;
+    OutToken record{.id = token.id, .logprobs = std::move(token.logprobs), .char_start = chars_, .hidden = silent};
+    record.hidden = record.hidden || (skip_special_ && tokenizer_.is_special(token.id));
+    std::string text = silent ? std::string() : detokenizer_.push(token.id);
+    const std::size_t open = detokenizer_.held() > 0 ? 1 : 0;  // its character is not complete yet
+    held_.push_back({std::move(record), fed_ + text.size() + open});
+    feed(std::move(text), out);
+  }
+  if (!done() && finish != FinishReason::kNone) {
+    feed(detokenizer_.flush(), out);
+    if (!done()) {
+      out.text += matcher_.flush().text;
+      finish_ = finish;
+      const auto& ends = tokenizer_.end_ids();
+      if (finish == FinishReason::kStop && std::find(ends.begin(), ends.end(), stop_token) == ends.end()) {
+        stop_id_ = stop_token;
+      }
+    }
+  }
+  if (done() || !out.text.empty()) take_released(out, done());
+  return out;
+}
+
+}  // namespace barg::server

@@ -1,0 +1,86 @@
+// ChoiceStream: the tokens of one choice become text that may be shown, with each token's record attached to
+// the text that shows it.
+//
+//   OutputToken -> Detokenizer -> StopMatcher -> Piece {text, tokens}
+//
+// Invariants:
+//  1. However the tokens are split into pushes, the concatenation of all texts, the list of all records and
+//     finish() are the same.
+//  2. A record leaves with the text that completes it, never before; none is lost (what is left leaves with the
+//     last piece).
+//  3. After done() everything else is ignored: tokens that the engine computed past a stop string do not count.
+//
+// State of one choice of one request; not thread-safe; the tokenizer outlives it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "barg/request.h"
+#include "barg/tokenizer.h"
+#include "server/openai_json.h"
+#include "text/detokenizer.h"
+
+namespace barg::server {
+
+struct OutToken {
+  TokenId id = kNoToken;
+  std::optional<TokenLogprobs> logprobs;
+  std::size_t char_start = 0;  ///< characters of visible text before it
+  bool hidden = false;         ///< contributes no text: a skipped special token, or the token that stopped
+};
+
+struct Piece {
+  std::string text;
+  std::vector<OutToken> tokens;
+  bool empty() const { return text.empty() && tokens.empty(); }
+};
+
+class ChoiceStream {
+ public:
+  /// `prompt`: its last tokens prime the detokenizer, so that a character begun there is completed, not broken.
+  /// `chars_before`: where character offsets start.
+  ChoiceStream(const Tokenizer& tokenizer, const OutputSpec& spec, std::span<const TokenId> prompt,
+               std::size_t chars_before);
+
+  /// `finish`/`stop_token` as in TokenEvent. Nothing comes out while nothing new may be shown.
+  Piece push(std::vector<OutputToken>&& tokens, FinishReason finish, TokenId stop_token);
+
+  bool done() const { return finish_ != FinishReason::kNone; }
+  FinishReason finish() const { return finish_; }
+  std::int32_t token_count() const { return count_; }
+  /// Index into OutputSpec::stop of the string that ended it, -1 if none did.
+  int stop_string() const { return stop_string_; }
+  /// The id that ended it, if it is none of the model's own end tokens; else kNoToken.
+  TokenId stop_id() const { return stop_id_; }
+
+ private:
+  struct Held {
+    OutToken token;
+    std::size_t end;  ///< bytes fed to the matcher when its text is complete
+  };
+  void feed(std::string text, Piece& out);
+  void take_released(Piece& out, bool all);
+
+  const Tokenizer& tokenizer_;
+  text::Detokenizer detokenizer_;
+  text::StopMatcher matcher_;
+  const bool skip_special_, include_stop_;
+  const std::int32_t min_tokens_;
+  std::deque<Held> held_;
+  std::size_t fed_ = 0;    ///< bytes of visible text so far, held back ones included
+  std::size_t chars_;
+  std::int32_t count_ = 0;
+  FinishReason finish_ = FinishReason::kNone;
+  int stop_string_ = -1;
+  TokenId stop_id_ = kNoToken;
+};
+
+/// Characters (code points) of valid UTF-8.
+std::size_t count_characters(std::string_view s);
+
+}  // namespace barg::server

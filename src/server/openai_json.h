@@ -1,0 +1,91 @@
+// The only place where a client's JSON enters: bodies of /v1/chat/completions and /v1/completions become an
+// ApiRequest, checked once and completely; nothing behind it sees JSON (but the messages, which belong to the
+// chat template and are type-checked here).
+//
+// Values and ranges are OpenAI's and vLLM's; null is absent; unknown fields are accepted and listed in
+// `ignored`; what changes the meaning of an answer and is not built yet is kUnsupported and names the field.
+// A request's own value wins over the model's generation_config, which wins over OpenAI's default.
+//
+// Pure functions, any thread. Sizes are bounded before anything is copied; the caller bounds the body itself.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "barg/request.h"
+#include "barg/result.h"
+#include "base/json.h"
+#include "server/served_model.h"
+#include "text/chat_template.h"
+
+namespace barg::server {
+
+enum class Api : std::uint8_t { kChat, kCompletions };
+
+/// How the answer is to be written; the engine knows nothing of it.
+struct OutputSpec {
+  Api api = Api::kChat;
+  bool stream = false;
+  bool include_usage = false;           ///< a last chunk with the usage
+  bool continuous_usage = false;        ///< usage on every chunk
+  bool echo = false;                    ///< completions: the text begins with the prompt
+  std::optional<std::int32_t> logprobs; ///< alternatives per token to show, absent = no logprobs
+  bool prompt_logprobs = false;         ///< show them (extension), beside what echo needs
+  std::vector<std::string> stop;
+  bool include_stop = false;
+  bool skip_special_tokens = true;
+  bool return_token_ids = false;
+  std::int32_t min_tokens = 0;          ///< stop strings do not match in these first tokens
+};
+
+/// One prompt of /v1/completions: text or token ids.
+struct PromptInput {
+  std::string text;
+  std::vector<TokenId> ids;
+  bool is_ids = false;
+};
+
+struct ApiRequest {
+  std::string model;
+  std::vector<PromptInput> prompts;        ///< completions, at least one
+  text::ChatPrompt chat;                   ///< chat
+  bool add_special_tokens = false;
+  std::optional<std::int64_t> max_tokens;  ///< as asked; the caller clamps to what remains
+  SamplingParams sampling;                 ///< max_tokens not filled in
+  std::int32_t n = 1;
+  Priority priority = Priority::kStandard;
+  std::string cache_salt;
+  OutputSpec output;
+  std::vector<std::string> ignored;        ///< fields that had no effect
+};
+
+inline constexpr std::int64_t kDefaultCompletionTokens = 16;
+inline constexpr std::int32_t kMaxChoices = 128;
+inline constexpr std::size_t kMaxMessages = 2048;
+inline constexpr std::size_t kMaxPrompts = 1024;
+inline constexpr std::size_t kMaxStops = 16;
+inline constexpr std::size_t kMaxStopBytes = 4096;
+inline constexpr std::int32_t kMaxLogprobs = 20;
+
+/// The `model` member: nullopt when absent. Fails when it is not a string or absurdly long.
+Result<std::optional<std::string>> parse_model_name(const Json& body);
+
+/// `vocab_size`: ids are checked against it.
+Result<ApiRequest> parse_chat_request(const Json& body, const SamplingDefaults& defaults, std::int32_t vocab_size);
+Result<ApiRequest> parse_completion_request(const Json& body, const SamplingDefaults& defaults,
+                                            std::int32_t vocab_size);
+
+struct TokenizeRequest {
+  std::string text;
+  bool add_special_tokens = true;
+};
+Result<TokenizeRequest> parse_tokenize_request(const Json& body);
+Result<std::vector<TokenId>> parse_detokenize_request(const Json& body, std::int32_t vocab_size);
+
+/// Value of the x-barg-ignored-fields header: printable, bounded. Empty when nothing was ignored.
+std::string ignored_header(const std::vector<std::string>& names);
+
+}  // namespace barg::server

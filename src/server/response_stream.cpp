@@ -1,0 +1,261 @@
+#include "server/response_stream.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "server/api_error.h"
+#include "server/logprobs_json.h"
+
+namespace barg::server {
+namespace {
+
+std::string sse(std::string_view json) { return "data: " + std::string(json) + "\n\n"; }
+
+const char* finish_name(FinishReason reason) { return reason == FinishReason::kLength ? "length" : "stop"; }
+
+Json ids_json(std::span<const OutToken> tokens) {
+  Json::Array out;
+  for (const OutToken& t : tokens) out.emplace_back(t.id);
+  return Json(std::move(out));
+}
+
+Json ids_json(const std::vector<TokenId>& ids) {
+  Json::Array out;
+  for (const TokenId id : ids) out.emplace_back(id);
+  return Json(std::move(out));
+}
+
+}  // namespace
+
+ResponseStream::ResponseStream(ResponseMeta meta, OutputSpec spec, std::int32_t n, std::vector<PromptInfo> prompts,
+                               const Tokenizer& tokenizer)
+    : meta_(std::move(meta)), spec_(std::move(spec)), n_(n), tokenizer_(tokenizer) {
+  for (PromptInfo& info : prompts) {
+    const std::size_t chars = count_characters(info.text);
+    for (std::int32_t k = 0; k < n_; ++k) {
+      // An echoed prompt shows its own unfinished character; there is nothing to complete.
+      const auto tail = spec_.echo ? std::span<const TokenId>() : std::span<const TokenId>(info.ids);
+      choices_.push_back({.stream = {tokenizer_, spec_, tail, chars}, .text = {}, .tokens = {}, .final_event = false, .waiting = {}});
+    }
+    const bool wait = spec_.stream && spec_.echo && spec_.logprobs;
+    prompts_.push_back({.info = std::move(info), .logprobs = {}, .shown = !wait});
+  }
+  const bool chat = spec_.api == Api::kChat;
+  const char* object = chat ? "chat.completion.chunk" : "text_completion";
+  prefix_ = dump_json(Json::object({{"id", meta_.id}, {"object", object}, {"created", meta_.created},
+                                    {"model", meta_.model}, {"system_fingerprint", meta_.fingerprint}}));
+  prefix_.pop_back();
+  prefix_ += ",\"choices\":[";
+}
+
+/// One chunk. usage: null on every chunk where a usage was asked for, as OpenAI does.
+std::string ResponseStream::event(Json choice, bool with_usage) const {
+  std::string json = prefix_;
+  if (!choice.is_null()) json += dump_json(choice);
+  json += "]";
+  if (with_usage || spec_.continuous_usage) {
+    json += ",\"usage\":" + dump_json(usage());
+  } else if (spec_.include_usage) {
+    json += ",\"usage\":null";
+  }
+  return sse(json + "}");
+}
+
+std::string ResponseStream::begin() {
+  std::string out;
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
+    if (spec_.api == Api::kChat) {
+      Json delta = Json::object({{"role", "assistant"}, {"content", ""}});
+      out += event(Json::object({{"index", static_cast<std::int64_t>(i)}, {"delta", std::move(delta)},
+                                 {"logprobs", nullptr}, {"finish_reason", nullptr}}), false);
+    } else if (spec_.echo && !spec_.logprobs) {
+      Piece piece{.text = prompts_[i / static_cast<std::size_t>(n_)].info.text, .tokens = {}};
+      out += event(piece_choice(i, piece), false);
+    }
+  }
+  return out;
+}
+
+Json ResponseStream::piece_choice(std::size_t index, const Piece& piece) const {
+  const bool chat = spec_.api == Api::kChat;
+  Json choice = Json::object({{"index", static_cast<std::int64_t>(index)}});
+  if (chat) {
+    choice.set("delta", Json::object({{"content", piece.text}}));
+  } else {
+    choice.set("text", piece.text);
+  }
+  Json logprobs;
+  if (spec_.logprobs && !piece.tokens.empty()) {
+    logprobs = chat ? chat_logprobs(tokenizer_, piece.tokens, *spec_.logprobs)
+                    : legacy_logprobs(tokenizer_, piece.tokens, *spec_.logprobs, false);
+  }
+  choice.set("logprobs", std::move(logprobs));
+  choice.set("finish_reason", nullptr);
+  if (spec_.return_token_ids) choice.set("token_ids", ids_json(piece.tokens));
+  return choice;
+}
+
+Json ResponseStream::finish_choice(std::size_t index) const {
+  const ChoiceStream& stream = choices_[index].stream;
+  Json choice = Json::object({{"index", static_cast<std::int64_t>(index)}});
+  if (spec_.api == Api::kChat) {
+    choice.set("delta", Json::object());
+  } else {
+    choice.set("text", "");
+  }
+  choice.set("logprobs", nullptr);
+  choice.set("finish_reason", finish_name(stream.finish()));
+  Json reason;
+  if (stream.stop_string() >= 0) reason = spec_.stop[static_cast<std::size_t>(stream.stop_string())];
+  else if (stream.stop_id() != kNoToken) reason = stream.stop_id();
+  choice.set("stop_reason", std::move(reason));
+  return choice;
+}
+
+/// The prompt of an echo with log-probabilities goes out as the first chunk of every choice.
+void ResponseStream::show_prompt(std::size_t prompt, Step& step) {
+  Prompt& p = prompts_[prompt];
+  p.shown = true;
+  const auto records = prompt_records(tokenizer_, p.info, p.logprobs, spec_.skip_special_tokens);
+  const std::size_t first = prompt * static_cast<std::size_t>(n_);
+  for (std::size_t i = first; i < first + static_cast<std::size_t>(n_); ++i) {
+    Json choice = piece_choice(i, Piece{.text = p.info.text, .tokens = {}});
+    *choice.find("logprobs") = legacy_logprobs(tokenizer_, records, *spec_.logprobs, true);
+    step.bytes += event(std::move(choice), false);
+  }
+  for (std::size_t i = first; i < first + static_cast<std::size_t>(n_); ++i) {
+    for (TokenEvent& waiting : std::exchange(choices_[i].waiting, {})) take(i, std::move(waiting), step);
+  }
+}
+
+ResponseStream::Step ResponseStream::push(std::size_t prompt, TokenEvent&& event) {
+  Step step;
+  if (failed_ || complete_ || prompt >= prompts_.size() || event.choice < 0 || event.choice >= n_) return step;
+  Prompt& p = prompts_[prompt];
+  if (event.choice == 0) {
+    std::move(event.prompt_logprobs.begin(), event.prompt_logprobs.end(), std::back_inserter(p.logprobs));
+  }
+  const std::size_t index = prompt * static_cast<std::size_t>(n_) + static_cast<std::size_t>(event.choice);
+  const bool prompt_done = event.choice == 0 && (p.logprobs.size() >= p.info.ids.size() || !event.tokens.empty() ||
+                                                 event.finish != FinishReason::kNone);
+  if (!p.shown && prompt_done) show_prompt(prompt, step);
+  if (!p.shown) {
+    choices_[index].waiting.push_back(std::move(event));
+  } else {
+    take(index, std::move(event), step);
+  }
+  end_if_complete(step);
+  return step;
+}
+
+void ResponseStream::take(std::size_t index, TokenEvent&& event, Step& step) {
+  Choice& choice = choices_[index];
+  if (failed_ || choice.final_event) return;
+  const bool was_done = choice.stream.done();
+  if (event.finish != FinishReason::kNone) {
+    choice.final_event = true;
+    ++finals_;
+    if (event.choice == 0) {
+      cached_tokens_ += event.stats.cached_tokens;
+      queue_s_ = event.stats.first_scheduled_s > 0 ? event.stats.first_scheduled_s - event.stats.arrived_s : -1;
+      ttft_s_ = event.stats.first_token_s > 0 ? event.stats.first_token_s - event.stats.arrived_s : -1;
+    }
+    preemptions_ += event.stats.preemptions;
+  }
+  if (was_done) return;
+  if (event.finish == FinishReason::kError || event.finish == FinishReason::kAbort) {
+    failed_ = true;
+    step.error = event.error.value_or(Error{ErrorCode::kCancelled, "the request was cancelled", "", 0});
+    return;
+  }
+  Piece piece = choice.stream.push(std::move(event.tokens), event.finish, event.stop_token);
+  if (choice.stream.done() && choice.stream.stop_string() >= 0 && !choice.final_event) {
+    step.finish_at.push_back({.prompt = index / static_cast<std::size_t>(n_), .choice = event.choice,
+                              .tokens = choice.stream.token_count()});
+  }
+  if (spec_.stream) {
+    const bool worth = !piece.text.empty() || (!piece.tokens.empty() && (spec_.logprobs || spec_.return_token_ids));
+    if (worth) step.bytes += this->event(piece_choice(index, piece), false);
+    if (choice.stream.done()) step.bytes += this->event(finish_choice(index), false);
+  } else {
+    choice.text += piece.text;
+    std::move(piece.tokens.begin(), piece.tokens.end(), std::back_inserter(choice.tokens));
+  }
+}
+
+void ResponseStream::end_if_complete(Step& step) {
+  if (failed_ || complete_ || finals_ < choices_.size()) return;
+  complete_ = step.complete = true;
+  if (!spec_.stream) return;
+  if (spec_.include_usage) step.bytes += event(Json(nullptr), true);
+  step.bytes += "data: [DONE]\n\n";
+}
+
+Json ResponseStream::whole_choice(std::size_t index) const {
+  const Choice& c = choices_[index];
+  const Prompt& prompt = prompts_[index / static_cast<std::size_t>(n_)];
+  const bool chat = spec_.api == Api::kChat;
+  Json choice = finish_choice(index);
+  Json::Object& members = choice.as_object();
+  Json content = chat ? Json::object({{"role", "assistant"}, {"content", c.text}, {"refusal", nullptr}})
+                      : Json(spec_.echo ? prompt.info.text + c.text : c.text);
+  members[1] = {chat ? "message" : "text", std::move(content)};
+  if (spec_.logprobs && chat) {
+    *choice.find("logprobs") = chat_logprobs(tokenizer_, c.tokens, *spec_.logprobs);
+  } else if (spec_.logprobs) {
+    std::vector<OutToken> all;
+    if (spec_.echo) all = prompt_records(tokenizer_, prompt.info, prompt.logprobs, spec_.skip_special_tokens);
+    all.insert(all.end(), c.tokens.begin(), c.tokens.end());
+    *choice.find("logprobs") = legacy_logprobs(tokenizer_, all, *spec_.logprobs, spec_.echo);
+  }
+  if (spec_.prompt_logprobs && !chat) choice.set("prompt_logprobs", prompt_logprobs_json(tokenizer_, prompt.logprobs));
+  if (spec_.return_token_ids) {
+    choice.set("token_ids", ids_json(c.tokens));
+    if (!chat) choice.set("prompt_token_ids", ids_json(prompt.info.ids));
+  }
+  return choice;
+}
+
+std::string ResponseStream::body() const {
+  CHECK(complete_);
+  const bool chat = spec_.api == Api::kChat;
+  Json out = Json::object({{"id", meta_.id}, {"object", chat ? "chat.completion" : "text_completion"},
+                           {"created", meta_.created}, {"model", meta_.model},
+                           {"system_fingerprint", meta_.fingerprint}});
+  Json::Array choices;
+  for (std::size_t i = 0; i < choices_.size(); ++i) choices.push_back(whole_choice(i));
+  out.set("choices", Json(std::move(choices)));
+  out.set("usage", usage());
+  if (chat && spec_.prompt_logprobs) out.set("prompt_logprobs", prompt_logprobs_json(tokenizer_, prompts_[0].logprobs));
+  if (chat && spec_.return_token_ids) out.set("prompt_token_ids", ids_json(prompts_[0].info.ids));
+  return dump_json(out);
+}
+
+/// Prompts count once whatever n is; every counted output token is billed, the one that stopped included.
+Json ResponseStream::usage() const {
+  std::int64_t prompt = 0, output = 0;
+  for (const Prompt& p : prompts_) prompt += static_cast<std::int64_t>(p.info.ids.size());
+  for (const Choice& c : choices_) output += c.stream.token_count();
+  return Json::object({{"prompt_tokens", prompt},
+                       {"completion_tokens", output},
+                       {"total_tokens", prompt + output},
+                       {"prompt_tokens_details", Json::object({{"cached_tokens", cached_tokens_}})},
+                       {"completion_tokens_details", Json::object({{"reasoning_tokens", 0}})}});
+}
+
+std::string ResponseStream::error_events(const Error& error) {
+  return sse(dump_json(error_json(error))) + "data: [DONE]\n\n";
+}
+
+void ResponseStream::fill(AccessNote& note) const {
+  note.model = meta_.model;
+  note.cached_tokens = cached_tokens_;
+  note.preemptions = preemptions_;
+  for (const Prompt& p : prompts_) note.prompt_tokens += static_cast<std::int64_t>(p.info.ids.size());
+  for (const Choice& c : choices_) note.output_tokens += c.stream.token_count();
+  if (queue_s_ >= 0) note.queue_ms = queue_s_ * 1e3;
+  if (ttft_s_ >= 0) note.ttft_ms = ttft_s_ * 1e3;
+  note.finish_reason = complete_ ? finish_name(choices_[0].stream.finish()) : failed_ ? "error" : "abort";
+}
+
+}  // namespace barg::server
