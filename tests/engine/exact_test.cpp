@@ -1,0 +1,358 @@
+// Bitwise equality as the oracle: whatever happens around a request, it gets the bytes it gets alone.
+#include <gtest/gtest.h>
+
+#include <bit>
+
+#include "base/env.h"
+#include "engine/engine_impl.h"
+#include "support/engine_client.h"
+#include "support/tiny_model.h"
+
+namespace barg::engine {
+namespace {
+
+using test::Answer;
+using test::EngineClient;
+
+const SteadyClock kClock;
+
+std::unique_ptr<Engine> engine_for(const Config& config) {
+  auto loaded = test::load_tiny(config);
+  auto engine = make_engine(config, std::move(loaded.runner), kClock);
+  EXPECT_TRUE(engine) << (engine ? "" : engine.error().message);
+  return std::move(*engine);
+}
+
+/// Every float as its bits: a string that is equal iff the answers are.
+std::string bits(const TokenLogprobs& p) {
+  std::string out = std::to_string(p.id) + ":" + std::to_string(std::bit_cast<std::uint32_t>(p.logprob)) +
+                    "#" + std::to_string(p.rank);
+  for (const auto& t : p.top) {
+    out += "," + std::to_string(t.id) + "=" + std::to_string(std::bit_cast<std::uint32_t>(t.logprob));
+  }
+  return out;
+}
+
+std::string bits(const Answer& a, std::size_t tokens = SIZE_MAX) {
+  std::string out;
+  for (std::size_t i = 0; i < std::min(tokens, a.tokens.size()); ++i) {
+    out += std::to_string(a.tokens[i].id) +
+           (a.tokens[i].logprobs ? "(" + bits(*a.tokens[i].logprobs) + ")" : "") + " ";
+  }
+  for (const auto& p : a.prompt_logprobs) out += bits(p) + ";";
+  return out;
+}
+
+/// A mix of requests: shared prefixes (also cut inside a block and across a split edge), greedy and sampled,
+/// with penalties, n > 1, scored prompts.
+std::vector<Request> make_requests(std::size_t count, std::uint64_t seed, std::int32_t longest) {
+  Rng rng(seed);
+  std::vector<std::vector<TokenId>> prefixes;
+  for (const std::size_t length : {static_cast<std::size_t>(longest), std::size_t{64}, std::size_t{33}}) {
+    std::vector<TokenId> prefix;
+    while (prefix.size() < length) prefix.push_back(static_cast<TokenId>(3 + rng.below(700)));
+    prefixes.push_back(prefix);
+  }
+  std::vector<Request> out;
+  for (std::size_t i = 0; i < count; ++i) {
+    Request r;
+    const auto& prefix = prefixes[rng.below(prefixes.size())];
+    r.prompt.assign(prefix.begin(),
+                    prefix.begin() + static_cast<std::ptrdiff_t>(1 + rng.below(prefix.size())));
+    if (rng.below(3) == 0) r.prompt = prefix;
+    for (std::uint64_t extra = rng.below(20); extra > 0; --extra) {
+      r.prompt.push_back(static_cast<TokenId>(3 + rng.below(700)));
+    }
+    auto& s = r.sampling;
+    s.max_tokens = static_cast<std::int32_t>(1 + rng.below(40));
+    s.seed = rng.next();
+    s.temperature = rng.below(3) == 0 ? 0.0F : 1.0F;
+    if (rng.below(3) == 0) s.top_p = 0.8F;
+    if (rng.below(3) == 0) s.top_k = 50;
+    if (rng.below(3) == 0) s.repetition_penalty = 1.2F;
+    if (rng.below(4) == 0) s.presence_penalty = 0.5F;
+    if (rng.below(2) == 0) s.logprobs = static_cast<std::int32_t>(rng.below(4));
+    if (rng.below(8) == 0) s.prompt_logprobs = 1;
+    if (rng.below(8) == 0) r.n = 3;
+    r.priority = static_cast<Priority>(rng.below(3));
+    out.push_back(std::move(r));
+  }
+  return out;
+}
+
+std::string key_of(const Config& c) {
+  return "threads " + std::to_string(c.runtime.threads) + ", budget " +
+         std::to_string(c.scheduler.max_num_batched_tokens) + ", block " + std::to_string(c.kv.block_size) +
+         ", cache " + std::to_string(c.kv.enable_prefix_caching) + ", depth " +
+         std::to_string(c.scheduler.pipeline_depth) + ", kv " + c.kv.dtype;
+}
+
+class ExactTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = test::shared_data("models/llama");
+    if (path_.empty()) GTEST_SKIP() << test::kNoShared;
+  }
+
+  /// Room for `tokens` tokens of KV, whatever block size and dtype.
+  Config config(std::int64_t tokens = 20000) const {
+    Config c = test::tiny_config(path_);
+    c.model.max_model_len = 512;
+    pool(c, tokens);
+    return c;
+  }
+  static void pool(Config& c, std::int64_t tokens) {
+    const std::uint64_t bytes = c.kv.dtype == "f16" || c.kv.dtype == "bf16" ? 2 : 4;
+    c.kv.memory_bytes = static_cast<std::uint64_t>(tokens) * 3 * 2 * 16 * 2 * bytes;
+  }
+
+  /// What each request gets alone: one thread, whole prompts, no cache, one request at a time.
+  std::vector<std::vector<std::string>> alone(const std::vector<Request>& requests,
+                                              const std::string& dtype) const {
+    Config c = config();
+    c.kv.dtype = dtype;
+    c.kv.enable_prefix_caching = false;
+    c.runtime.threads = 1;
+    c.scheduler.max_num_batched_tokens = 512;
+    pool(c, 20000);
+    auto engine = engine_for(c);
+    EngineClient client(*engine);
+    std::vector<std::vector<std::string>> out;
+    for (const auto& r : requests) {
+      out.emplace_back();
+      for (const auto& a : client.wait(client.submit(r))) out.back().push_back(bits(a));
+    }
+    return out;
+  }
+
+  std::string path_;
+};
+
+TEST_F(ExactTest, SixtyFourAtOnceInASmallPoolEqualEachAlone) {
+  const auto requests = make_requests(64, 7, 300);
+  const auto expected = alone(requests, "f32");
+  std::uint64_t preemptions = 0, hits = 0, mixed = 0, aborts = 0;
+  for (const std::int32_t depth : {0, 1, 2}) {
+    Config c = config(900);  // two of the longest
+    c.scheduler.max_num_batched_tokens = 40 + 60 * depth;
+    c.scheduler.pipeline_depth = depth;
+    c.scheduler.itl_target_ms = depth == 1 ? 0.5 : 100;  // chunks shrink to what the clock says: random sizes
+    auto engine = engine_for(c);
+    EngineClient client(*engine);
+    Rng rng(static_cast<std::uint64_t>(depth));
+    std::vector<RequestId> ids, victims;
+    for (const auto& r : requests) {
+      ids.push_back(client.submit(r));
+      // A twin that is aborted at a random moment.
+      if (rng.below(3) == 0) victims.push_back(client.submit(r));
+      if (!victims.empty() && rng.below(2) == 0) {
+        client.wait_tokens(victims.back(), rng.below(3));
+        engine->cancel(victims.back());
+      }
+    }
+    for (const RequestId id : victims) engine->cancel(id);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const auto answers = client.wait(ids[i]);
+      ASSERT_EQ(answers.size(), expected[i].size());
+      for (std::size_t k = 0; k < answers.size(); ++k) {
+        EXPECT_EQ(bits(answers[k]), expected[i][k])
+            << "request " << i << " choice " << k << ", depth " << depth;
+      }
+    }
+    for (const RequestId id : victims) client.wait(id);
+    const auto m = engine->metrics();
+    preemptions += m.num_preemptions;
+    hits += m.prefix_cache_hits;
+    mixed += m.mixed_steps;
+    aborts += m.finished[static_cast<std::size_t>(FinishReason::kAbort)];
+  }
+  EXPECT_GT(preemptions, 0U);
+  EXPECT_GT(hits, 0U);
+  EXPECT_GT(mixed, 0U);
+  EXPECT_GT(aborts, 0U);
+}
+
+TEST_F(ExactTest, Matrix) {
+  const auto requests = make_requests(16, 99, 280);
+  std::map<std::string, std::vector<std::vector<std::string>>> expected;
+  for (const char* dtype : {"f32", "f16", "bf16"}) expected[dtype] = alone(requests, dtype);
+  EXPECT_NE(expected["f32"], expected["f16"]) << "the KV dtype is part of the numerics";
+  Rng rng(1);
+  const auto pick = [&rng](auto... values) {
+    const std::common_type_t<decltype(values)...> all[] = {values...};
+    return all[rng.below(sizeof...(values))];
+  };
+  for (int round = 0; round < 27; ++round) {
+    Config c = config();
+    // Threads, block size and depth run through all 27 triples; the rest is drawn.
+    c.runtime.threads = 1 + round % 3;
+    c.kv.block_size = 16 << (round / 3 % 3);
+    c.scheduler.pipeline_depth = round / 9;
+    c.scheduler.max_num_batched_tokens = pick(1, 17, 64, 255, 512);
+    c.kv.enable_prefix_caching = pick(0, 1) == 1;
+    c.kv.dtype = pick("f32", "f16", "bf16");
+    c.runtime.isa = pick("scalar", "auto");
+    pool(c, pick(700, 1500, 20000));
+    auto engine = engine_for(c);
+    EngineClient client(*engine);
+    std::vector<RequestId> ids;
+    for (const auto& r : requests) ids.push_back(client.submit(r));
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const auto answers = client.wait(ids[i]);
+      for (std::size_t k = 0; k < answers.size(); ++k) {
+        ASSERT_EQ(bits(answers[k]), expected[c.kv.dtype][i][k])
+            << "request " << i << " choice " << k << ": " << key_of(c);
+      }
+    }
+  }
+}
+
+TEST_F(ExactTest, GreedyIsThatOfTransformers) {
+  auto engine = engine_for(config());
+  EngineClient client(*engine);
+  for (const auto& golden : test::read_goldens(path_)) {
+    Request r;
+    r.prompt = golden.prompt;
+    r.sampling.temperature = 0;
+    r.sampling.ignore_eos = true;
+    r.sampling.max_tokens = std::min(static_cast<std::int32_t>(golden.greedy.size()),
+                                     512 - static_cast<std::int32_t>(golden.prompt.size()));
+    if (r.sampling.max_tokens < 1) continue;
+    const std::vector<TokenId> want(golden.greedy.begin(), golden.greedy.begin() + r.sampling.max_tokens);
+    EXPECT_EQ(client.run(r).ids(), want) << golden.name;
+  }
+}
+
+TEST_F(ExactTest, PromptLogprobsWarmEqualCold) {
+  auto engine = engine_for(config());
+  EngineClient client(*engine);
+  Request r = make_requests(1, 5, 300)[0];
+  r.n = 1;
+  r.sampling.logprobs = 2;
+  r.sampling.prompt_logprobs = 2;
+  const Answer cold = client.run(r);
+  ASSERT_EQ(cold.prompt_logprobs.size(), r.prompt.size());
+  EXPECT_EQ(cold.prompt_logprobs[0].rank, 0) << "nothing precedes the first token";
+  EXPECT_EQ(cold.prompt_logprobs[0].id, r.prompt[0]);
+  EXPECT_EQ(bits(client.run(r)), bits(cold));
+  // Scoring only.
+  r.sampling.max_tokens = 0;
+  const Answer scored = client.run(r);
+  EXPECT_TRUE(scored.tokens.empty());
+  EXPECT_EQ(scored.finish, FinishReason::kLength);
+  ASSERT_EQ(scored.prompt_logprobs.size(), r.prompt.size());
+  for (std::size_t i = 0; i < r.prompt.size(); ++i) {
+    EXPECT_EQ(bits(scored.prompt_logprobs[i]), bits(cold.prompt_logprobs[i]));
+  }
+}
+
+TEST_F(ExactTest, WarmPrefixIsNotComputedAgain) {
+  auto engine = engine_for(config());
+  EngineClient client(*engine);
+  Request r = make_requests(1, 5, 300)[0];
+  r.n = 1;
+  r.sampling.prompt_logprobs.reset();
+  r.prompt.resize(100, 17);
+  const Answer cold = client.run(r);
+  const Answer warm = client.run(r);
+  EXPECT_EQ(bits(warm), bits(cold));
+  EXPECT_EQ(cold.stats.cached_tokens, 0);
+  EXPECT_GE(warm.stats.cached_tokens, 96);
+  r.cache_salt = "another tenant";
+  const Answer salted = client.run(r);
+  EXPECT_EQ(bits(salted), bits(cold));
+  EXPECT_EQ(salted.stats.cached_tokens, 0) << "salts do not share";
+}
+
+TEST_F(ExactTest, ChoiceZeroOfManyIsTheOnlyChoice) {
+  auto engine = engine_for(config());
+  EngineClient client(*engine);
+  Request r = make_requests(1, 11, 100)[0];
+  r.n = 1;
+  r.sampling.temperature = 1;
+  r.sampling.max_tokens = 20;
+  const Answer one = client.run(r);
+  r.n = 4;
+  const auto four = client.wait(client.submit(r));
+  ASSERT_EQ(four.size(), 4U);
+  EXPECT_EQ(bits(four[0]), bits(one));
+  EXPECT_NE(four[1].ids(), four[0].ids());
+  EXPECT_NE(four[2].ids(), four[1].ids());
+}
+
+TEST_F(ExactTest, DrawnSeedIsReportedAndReproduces) {
+  auto engine = engine_for(config());
+  EngineClient client(*engine);
+  Request r = make_requests(1, 11, 100)[0];
+  r.n = 1;
+  r.sampling.temperature = 1;
+  r.sampling.max_tokens = 20;
+  r.sampling.seed.reset();
+  const Answer first = client.run(r);
+  const Answer second = client.run(r);
+  EXPECT_NE(first.stats.seed, second.stats.seed);
+  EXPECT_NE(first.ids(), second.ids());
+  r.sampling.seed = first.stats.seed;
+  EXPECT_EQ(client.run(r).ids(), first.ids());
+}
+
+TEST_F(ExactTest, TwoModelsInOneProcess) {
+  const std::string other = test::shared_data("models/smollm2");
+  if (other.empty()) GTEST_SKIP() << test::kNoShared;
+  auto first = engine_for(config());
+  Config c = test::tiny_config(other);
+  c.scheduler.pipeline_depth = 1;
+  auto second = engine_for(c);
+  EXPECT_NE(first->info().model_digest, second->info().model_digest);
+  EngineClient a(*first), b(*second);
+  const auto goldens_a = test::read_goldens(path_);
+  const auto goldens_b = test::read_goldens(other);
+  const auto run = [](EngineClient& client, const test::Golden& g) {
+    Request r;
+    r.prompt = g.prompt;
+    r.sampling.temperature = 0;
+    r.sampling.ignore_eos = true;
+    r.sampling.max_tokens = 16;
+    return client.submit(r);
+  };
+  std::vector<RequestId> ids_a, ids_b;
+  for (std::size_t i = 0; i < 3; ++i) {
+    ids_a.push_back(run(a, goldens_a[i]));
+    ids_b.push_back(run(b, goldens_b[i]));
+  }
+  for (std::size_t i = 0; i < 3; ++i) {
+    const auto first16 = [](const std::vector<TokenId>& v) { return std::vector(v.begin(), v.begin() + 16); };
+    EXPECT_EQ(a.wait(ids_a[i])[0].ids(), first16(goldens_a[i].greedy));
+    EXPECT_EQ(b.wait(ids_b[i])[0].ids(), first16(goldens_b[i].greedy));
+  }
+}
+
+TEST_F(ExactTest, NaNFailsOneRequest) {
+  constexpr TokenId kPoison = 333;
+  const test::PoisonedModel poisoned(path_, kPoison, 64);
+  for (const std::int32_t depth : {0, 2}) {
+    Config c = config();
+    c.model.path = poisoned.path();
+    c.scheduler.pipeline_depth = depth;
+    auto engine = engine_for(c);
+    EngineClient client(*engine);
+    Request good = make_requests(1, 3, 60)[0];
+    std::replace(good.prompt.begin(), good.prompt.end(), kPoison, 5);
+    good.n = 1;
+    good.sampling.banned_token_ids = {kPoison};
+    good.sampling.max_tokens = 12;
+    Request bad = good;
+    bad.prompt[bad.prompt.size() / 2] = kPoison;
+    const Answer before = client.run(good);
+    const RequestId g = client.submit(good), b = client.submit(bad);
+    EXPECT_EQ(bits(client.wait(g)[0]), bits(before));
+    const Answer failed = client.wait(b)[0];
+    EXPECT_EQ(failed.finish, FinishReason::kError);
+    EXPECT_TRUE(failed.tokens.empty());
+    EXPECT_EQ(bits(client.run(good)), bits(before)) << "a corrupt prefix must not be shared";
+    EXPECT_EQ(engine->metrics().corrupted_requests, 1U);
+  }
+}
+
+}  // namespace
+}  // namespace barg::engine
