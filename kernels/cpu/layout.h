@@ -58,9 +58,10 @@ static inline std::uint16_t load_u16(const std::byte* p) {
   return v;
 }
 
-/// Activations of recipe int8 as `linear` keeps them in its workspace: four arrays over rows.
+/// Activations of recipe int8 as `linear` keeps them in its workspace: five arrays over rows.
 struct QuantisedRows {
   std::int8_t* q;         ///< [rows][k], each in -127 .. 127
+  std::int16_t* q16;      ///< [rows][k], the same numbers; a back end may leave it unused
   float* scale;           ///< [rows][k / 32]
   std::int32_t* sum;      ///< [rows][k / 32], sum of q over the block
   float* scaled_sum;      ///< [rows][k / 32], scale * float(sum)
@@ -74,7 +75,7 @@ static constexpr std::size_t align64(std::size_t bytes) { return (bytes + 63) / 
 
 static constexpr std::size_t quantised_rows_bytes(std::int64_t rows, std::int32_t k) {
   const auto blocks = static_cast<std::size_t>(rows) * ((k + kQuantBlock - 1) / kQuantBlock);
-  return align64(blocks * kQuantBlock) + 3 * align64(blocks * 4);
+  return align64(blocks * kQuantBlock) + align64(blocks * kQuantBlock * 2) + 3 * align64(blocks * 4);
 }
 
 static inline QuantisedRows quantised_rows(void* workspace, std::int64_t rows, std::int32_t k) {
@@ -84,6 +85,8 @@ static inline QuantisedRows quantised_rows(void* workspace, std::int64_t rows, s
   out.k = k;
   out.q = reinterpret_cast<std::int8_t*>(bytes);
   bytes += align64(blocks * kQuantBlock);
+  out.q16 = reinterpret_cast<std::int16_t*>(bytes);
+  bytes += align64(blocks * kQuantBlock * 2);
   out.scale = reinterpret_cast<float*>(bytes);
   bytes += align64(blocks * 4);
   out.sum = reinterpret_cast<std::int32_t*>(bytes);

@@ -1,0 +1,149 @@
+// What the AVX2 translation units share: vector forms of math.h, loads of stored formats, thread helpers.
+// Include only from *_avx2.cpp.
+//
+// Everything is static or in an unnamed namespace: code compiled with -mavx2 must never be the copy the linker
+// picks for a machine without it. No standard container or algorithm is used for the same reason.
+// Each function gives, lane for lane, the bits of its namesake in math.h or ops_scalar.cpp.
+#pragma once
+
+#include <immintrin.h>
+
+#include "cpu/layout.h"
+#include "cpu/pool.h"
+#include "math.h"
+
+namespace barg::ops::cpu {
+
+// One per translation unit.
+void linear_f32_avx2(Stream& s, const LinearParams& p);
+void linear_int8_avx2(Stream& s, const LinearParams& p);
+void attention_avx2(Stream& s, const AttentionParams& p);
+void rope_kv_write_avx2(Stream& s, const RopeKvParams& p);
+
+namespace {
+
+template <class T>
+inline T min_of(T a, T b) {
+  return b < a ? b : a;
+}
+
+template <class F>
+inline void parallel_for(Stream& s, int items, F&& f) {
+  s.pool.run(items, [](void* context, int i) { (*static_cast<F*>(context))(i); }, &f);
+}
+
+/// f(begin, end) over ranges of [0, rows); one range, on this thread, when the work is small.
+template <class F>
+inline void parallel_rows(Stream& s, std::int32_t rows, std::int32_t elements_per_row, F&& f) {
+  constexpr std::int64_t kElementsPerItem = 16384;
+  const auto grain = static_cast<std::int32_t>(
+      min_of<std::int64_t>(rows, kElementsPerItem / (elements_per_row > 0 ? elements_per_row : 1) + 1));
+  if (grain >= rows) return f(0, rows);
+  parallel_for(s, (rows + grain - 1) / grain,
+               [&](int i) { f(i * grain, min_of(rows, (i + 1) * grain)); });
+}
+
+// Loads of eight stored elements as f32.
+struct F32 {
+  static constexpr int kBytes = 4;
+  static __m256 load(const std::byte* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
+};
+struct F16 {
+  static constexpr int kBytes = 2;
+  static __m256 load(const std::byte* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+};
+struct BF16 {
+  static constexpr int kBytes = 2;
+  static __m256 load(const std::byte* p) {
+    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+  }
+};
+
+inline __m256i load_i(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+
+/// Four bytes in every 32-bit lane.
+inline __m256i broadcast4(const void* p) {
+  std::int32_t v;
+  __builtin_memcpy(&v, p, 4);
+  return _mm256_set1_epi32(v);
+}
+
+/// All ones in lanes [0, count) of eight.
+inline __m256i lane_mask(int count) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+inline __m256 exp8(__m256 x) {
+  x = _mm256_max_ps(_mm256_set1_ps(math::kExpMin), x);  // a NaN is the second operand and passes
+  x = _mm256_min_ps(_mm256_set1_ps(math::kExpMax), x);
+  const __m256 round = _mm256_set1_ps(math::kRound);
+  const __m256 shifted = _mm256_fmadd_ps(x, _mm256_set1_ps(math::kLog2e), round);
+  const __m256 n = _mm256_sub_ps(shifted, round);
+  __m256 r = _mm256_fmadd_ps(n, _mm256_set1_ps(-math::kLn2Hi), x);
+  r = _mm256_fmadd_ps(n, _mm256_set1_ps(-math::kLn2Lo), r);
+  __m256 p = _mm256_set1_ps(math::kExpP[0]);
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(math::kExpP[1]));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(math::kExpP[2]));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(math::kExpP[3]));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(math::kExpP[4]));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(math::kExpP[5]));
+  const __m256 y = _mm256_add_ps(_mm256_fmadd_ps(p, _mm256_mul_ps(r, r), r), _mm256_set1_ps(1.0f));
+  const __m256i in = _mm256_sub_epi32(_mm256_castps_si256(shifted), _mm256_castps_si256(round));
+  const __m256i n1 = _mm256_srai_epi32(in, 1);
+  const __m256i n2 = _mm256_sub_epi32(in, n1);
+  const __m256i bias = _mm256_set1_epi32(127);
+  const __m256 s1 = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n1, bias), 23));
+  const __m256 s2 = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n2, bias), 23));
+  return _mm256_mul_ps(_mm256_mul_ps(y, s1), s2);
+}
+
+inline __m256 silu8(__m256 x) {
+  const __m256 e = exp8(_mm256_xor_ps(x, _mm256_set1_ps(-0.0f)));
+  return _mm256_div_ps(x, _mm256_add_ps(_mm256_set1_ps(1.0f), e));
+}
+
+/// fold_lanes: lanes 0-7 in `low`, 8-15 in `high`.
+inline float fold16(__m256 low, __m256 high) {
+  const __m256 eight = _mm256_add_ps(low, high);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+inline float max8(__m256 v) {
+  __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+  return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+}
+
+/// 16 accumulators of one row to columns [16 panel, ...) of `out`, + bias; the padding columns are dropped.
+inline void store_panel(const LinearParams& p, std::int64_t row, int panel, const float* acc) {
+  const int n = panel * kPanel;
+  float* out = p.out + row * p.out_stride + n;
+  if (n + kPanel <= p.weight.n) {
+    __m256 low = _mm256_loadu_ps(acc);
+    __m256 high = _mm256_loadu_ps(acc + 8);
+    if (p.bias != nullptr) {
+      low = _mm256_add_ps(low, _mm256_loadu_ps(p.bias + n));
+      high = _mm256_add_ps(high, _mm256_loadu_ps(p.bias + n + 8));
+    }
+    _mm256_storeu_ps(out, low);
+    _mm256_storeu_ps(out + 8, high);
+    return;
+  }
+  for (int c = 0; n + c < p.weight.n; ++c) out[c] = p.bias != nullptr ? acc[c] + p.bias[n + c] : acc[c];
+}
+
+/// Panels that one item works on side by side: enough independent memory streams and FMA chains when rows are
+/// few, but no so many that threads run out of items.
+inline int panels_per_item(std::int32_t rows, int panels, int threads) {
+  if (rows == 1 && panels >= 16 * threads) return 4;
+  if (rows <= 3 && panels >= 4 * threads) return 2;
+  return 1;
+}
+
+}  // namespace
+}  // namespace barg::ops::cpu

@@ -1,0 +1,297 @@
+// linear, recipe int8, AVX2: int8 activations, exact integers inside a block of 32, one FMA per block in order
+// (two for q4_1). int8_dot in ops_scalar.cpp is the specification.
+//
+// 4-bit weights are unsigned nibbles: vpmaddubsw(u8 weight, s8 activation) adds two products of at most
+// 15 * 127, and all eight of a block fit 16 bits (8 * 2 * 15 * 127 = 30480), so one vpmaddwd per block does.
+// 8-bit weights need 32-bit sums: |w| as unsigned and the sign moved to the activation for one row, 16-bit
+// pairs and vpmaddwd for several rows (the widening is paid once per panel).
+#include "cpu/avx2.h"
+
+namespace barg::ops::cpu {
+namespace {
+
+constexpr int kRowsPerItem = 64;
+constexpr int kTileBlocks = 16;  // 512 k: at most 16 KiB of unpacked weights
+constexpr int kMaxRows = 4;      // 8 integer accumulators, weights, activation, constants
+
+// --- activations -----------------------------------------------------------------------------------------
+
+inline int sum8(__m256i v) {
+  __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+
+inline std::uint32_t max_bits8(__m256i v) {
+  __m128i m = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
+  return static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1))));
+}
+
+void quantise_block(const float* x, const QuantisedRows& out, std::int64_t row, int b, bool wide) {
+  const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+  __m256 v[4];
+  __m256i max = _mm256_setzero_si256();
+  for (int i = 0; i < 4; ++i) {
+    v[i] = _mm256_loadu_ps(x + i * 8);
+    max = _mm256_max_epi32(max, _mm256_and_si256(_mm256_castps_si256(v[i]), magnitude));
+  }
+  float d = bits_float(max_bits8(max)) / 127.0f;
+  float inverse = 1.0f / d;
+  if (d < 1.17549435e-38f) d = inverse = 0.0f;
+  __m256i q[4];
+  for (int i = 0; i < 4; ++i) {
+    __m256 t = _mm256_mul_ps(v[i], _mm256_set1_ps(inverse));
+    t = _mm256_min_ps(t, _mm256_set1_ps(127.0f));
+    t = _mm256_max_ps(t, _mm256_set1_ps(-127.0f));
+    q[i] = _mm256_cvtps_epi32(t);
+  }
+  const int sum = sum8(_mm256_add_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3])));
+  // The packs work on 128-bit halves; the permutations put the elements back in order.
+  const __m256i low = _mm256_permute4x64_epi64(_mm256_packs_epi32(q[0], q[1]), 0xd8);
+  const __m256i high = _mm256_permute4x64_epi64(_mm256_packs_epi32(q[2], q[3]), 0xd8);
+  const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packs_epi16(low, high), 0xd8);
+  const std::int64_t at = row * out.k + b * kQuantBlock;
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out.q + at), bytes);
+  if (wide) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out.q16 + at), low);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out.q16 + at + 16), high);
+  }
+  const std::int64_t block = out.block(row, b);
+  out.scale[block] = d;
+  out.sum[block] = sum;
+  out.scaled_sum[block] = d * static_cast<float>(sum);
+}
+
+// --- one row ---------------------------------------------------------------------------------------------
+
+struct Pair {
+  __m256i low, high;  ///< columns 0-7 and 8-15
+};
+
+/// Integer sums of one packed block and 32 activations.
+template <DType T>
+inline Pair block_sums(const std::byte* units, const std::int8_t* q, std::int32_t q_sum) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  __m256i sum[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+  if constexpr (T == DType::kQ8_0) {
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; ++g) {
+      const __m256i a = broadcast4(q + g * 4);
+#pragma GCC unroll 2
+      for (int c = 0; c < 2; ++c) {
+        const __m256i w = load_i(units + g * 64 + c * 32);
+        const __m256i products = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
+        sum[c] = _mm256_add_epi32(sum[c], _mm256_madd_epi16(products, ones));
+      }
+    }
+    return {sum[0], sum[1]};
+  }
+  const __m256i nibble = _mm256_set1_epi8(15);
+#pragma GCC unroll 4
+  for (int g = 0; g < 4; ++g) {
+    const __m256i a_low = broadcast4(q + g * 4);
+    const __m256i a_high = broadcast4(q + 16 + g * 4);
+#pragma GCC unroll 2
+    for (int c = 0; c < 2; ++c) {
+      const __m256i w = load_i(units + g * 64 + c * 32);
+      const __m256i low = _mm256_and_si256(w, nibble);
+      const __m256i high = _mm256_and_si256(_mm256_srli_epi16(w, 4), nibble);
+      sum[c] = _mm256_add_epi16(sum[c], _mm256_maddubs_epi16(low, a_low));
+      sum[c] = _mm256_add_epi16(sum[c], _mm256_maddubs_epi16(high, a_high));
+    }
+  }
+  Pair out{_mm256_madd_epi16(sum[0], ones), _mm256_madd_epi16(sum[1], ones)};
+  if constexpr (T == DType::kQ4_0) {
+    const __m256i offset = _mm256_set1_epi32(8 * q_sum);
+    out = {_mm256_sub_epi32(out.low, offset), _mm256_sub_epi32(out.high, offset)};
+  }
+  return out;
+}
+
+/// One row against NP panels side by side (as many memory streams).
+template <DType T, int NP>
+void item_row(const LinearParams& p, const QuantisedRows& x, int row, int panel) {
+  constexpr int kHeader = (T == DType::kQ4_1 ? 2 : 1) * kPanel * 2;
+  __m256 acc[NP][2];
+  const std::byte* w[NP];
+  for (int i = 0; i < NP; ++i) {
+    w[i] = panel_data(p.weight, panel + i);
+    acc[i][0] = acc[i][1] = _mm256_setzero_ps();
+  }
+  const std::int8_t* q = x.row_q(row);
+  for (int b = 0; b < x.k / kQuantBlock; ++b, q += kQuantBlock) {
+    const std::int64_t at = x.block(row, b);
+    const __m256 d = _mm256_set1_ps(x.scale[at]);
+    const __m256 scaled_sum = _mm256_set1_ps(x.scaled_sum[at]);
+#pragma GCC unroll 4
+    for (int i = 0; i < NP; ++i) {
+      const std::byte* block = w[i] + panel_bytes(T, b * kQuantBlock);
+      const Pair sums = block_sums<T>(block + kHeader, q, x.sum[at]);
+      acc[i][0] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums.low), _mm256_mul_ps(F16::load(block), d), acc[i][0]);
+      acc[i][1] =
+          _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums.high), _mm256_mul_ps(F16::load(block + 16), d), acc[i][1]);
+      if constexpr (T == DType::kQ4_1) {
+        acc[i][0] = _mm256_fmadd_ps(F16::load(block + 32), scaled_sum, acc[i][0]);
+        acc[i][1] = _mm256_fmadd_ps(F16::load(block + 48), scaled_sum, acc[i][1]);
+      }
+    }
+  }
+  for (int i = 0; i < NP; ++i) {
+    alignas(32) float out[kPanel];
+    _mm256_store_ps(out, acc[i][0]);
+    _mm256_store_ps(out + 8, acc[i][1]);
+    store_panel(p, row, panel + i, out);
+  }
+}
+
+// --- several rows ----------------------------------------------------------------------------------------
+
+/// A run of blocks of one panel, unpacked: nibbles as bytes [8][16][4], or bytes as 16-bit pairs [16][16][2].
+struct Tile {
+  alignas(64) std::byte weights[kTileBlocks * kQuantBlock * kPanel * 2];
+  alignas(64) float scale[kTileBlocks * kPanel];
+  alignas(64) float minimum[kTileBlocks * kPanel];
+};
+
+template <DType T>
+void unpack(const std::byte* block, int blocks, Tile& tile) {
+  constexpr int kHeader = (T == DType::kQ4_1 ? 2 : 1) * kPanel * 2;
+  const __m256i nibble = _mm256_set1_epi8(15);
+  // Bytes 0, 1 (or 2, 3) of each 32-bit lane to the upper halves of its two 16-bit lanes.
+  const __m256i even = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(-1, 0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13));
+  const __m256i odd = _mm256_add_epi8(even, _mm256_set1_epi16(0x0200));
+  auto* out = reinterpret_cast<__m256i*>(tile.weights);
+  for (int b = 0; b < blocks; ++b, block += panel_bytes(T, kQuantBlock)) {
+    for (int half = 0; half < 2; ++half) {
+      _mm256_store_ps(tile.scale + b * kPanel + half * 8, F16::load(block + half * 16));
+      if constexpr (T == DType::kQ4_1) {
+        _mm256_store_ps(tile.minimum + b * kPanel + half * 8, F16::load(block + 32 + half * 16));
+      }
+    }
+    for (int g = 0; g < (T == DType::kQ8_0 ? 8 : 4); ++g) {
+      for (int c = 0; c < 2; ++c) {
+        const __m256i w = load_i(block + kHeader + g * 64 + c * 32);
+        if constexpr (T == DType::kQ8_0) {
+          _mm256_store_si256(out + g * 4 + c, _mm256_srai_epi16(_mm256_shuffle_epi8(w, even), 8));
+          _mm256_store_si256(out + g * 4 + 2 + c, _mm256_srai_epi16(_mm256_shuffle_epi8(w, odd), 8));
+        } else {
+          _mm256_store_si256(out + g * 2 + c, _mm256_and_si256(w, nibble));
+          _mm256_store_si256(out + 8 + g * 2 + c, _mm256_and_si256(_mm256_srli_epi16(w, 4), nibble));
+        }
+      }
+    }
+    out += T == DType::kQ8_0 ? 32 : 16;
+  }
+}
+
+/// acc[MR][16] += blocks [b0, b0 + blocks) of rows [row, row + MR).
+template <DType T, int MR>
+void tile_rows(const Tile& tile, const QuantisedRows& x, int row, int b0, int blocks, float* acc) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  const auto* w = reinterpret_cast<const __m256i*>(tile.weights);
+  for (int b = 0; b < blocks; ++b) {
+    __m256i sum[MR][2];
+#pragma GCC unroll 4
+    for (int m = 0; m < MR; ++m) sum[m][0] = sum[m][1] = _mm256_setzero_si256();
+    const std::int64_t k = std::int64_t{row} * x.k + (b0 + b) * kQuantBlock;
+#pragma GCC unroll 16
+    for (int g = 0; g < (T == DType::kQ8_0 ? 16 : 8); ++g, w += 2) {
+#pragma GCC unroll 4
+      for (int m = 0; m < MR; ++m) {
+        if constexpr (T == DType::kQ8_0) {
+          const __m256i a = broadcast4(x.q16 + k + std::int64_t{m} * x.k + g * 2);
+          sum[m][0] = _mm256_add_epi32(sum[m][0], _mm256_madd_epi16(w[0], a));
+          sum[m][1] = _mm256_add_epi32(sum[m][1], _mm256_madd_epi16(w[1], a));
+        } else {
+          const __m256i a = broadcast4(x.q + k + std::int64_t{m} * x.k + g * 4);
+          sum[m][0] = _mm256_add_epi16(sum[m][0], _mm256_maddubs_epi16(w[0], a));
+          sum[m][1] = _mm256_add_epi16(sum[m][1], _mm256_maddubs_epi16(w[1], a));
+        }
+        // Without this GCC reassociates the integer sums and spills the products.
+        asm volatile("" : "+x"(sum[m][0]), "+x"(sum[m][1]));
+      }
+    }
+#pragma GCC unroll 4
+    for (int m = 0; m < MR; ++m) {
+      const std::int64_t at = x.block(row + m, b0 + b);
+      const __m256 d = _mm256_set1_ps(x.scale[at]);
+#pragma GCC unroll 2
+      for (int c = 0; c < 2; ++c) {
+        __m256i s = sum[m][c];
+        if constexpr (T != DType::kQ8_0) s = _mm256_madd_epi16(s, ones);
+        if constexpr (T == DType::kQ4_0) s = _mm256_sub_epi32(s, _mm256_set1_epi32(8 * x.sum[at]));
+        float* slot = acc + m * kPanel + c * 8;
+        const __m256 scale = _mm256_mul_ps(_mm256_load_ps(tile.scale + b * kPanel + c * 8), d);
+        __m256 a = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s), scale, _mm256_load_ps(slot));
+        if constexpr (T == DType::kQ4_1) {
+          a = _mm256_fmadd_ps(_mm256_load_ps(tile.minimum + b * kPanel + c * 8),
+                              _mm256_set1_ps(x.scaled_sum[at]), a);
+        }
+        _mm256_store_ps(slot, a);
+      }
+    }
+  }
+}
+
+template <DType T>
+void item_rows(const LinearParams& p, const QuantisedRows& x, int row, int rows, int panel) {
+  Tile tile;
+  alignas(64) float acc[kRowsPerItem * kPanel];
+  for (int i = 0; i < rows * kPanel; ++i) acc[i] = 0.0f;
+  const int total = x.k / kQuantBlock;
+  for (int b = 0; b < total; b += kTileBlocks) {
+    const int blocks = min_of(kTileBlocks, total - b);
+    unpack<T>(panel_data(p.weight, panel) + panel_bytes(T, b * kQuantBlock), blocks, tile);
+    int r = 0;
+    for (; r + kMaxRows <= rows; r += kMaxRows) {
+      tile_rows<T, kMaxRows>(tile, x, row + r, b, blocks, acc + r * kPanel);
+    }
+    if (rows - r == 3) tile_rows<T, 3>(tile, x, row + r, b, blocks, acc + r * kPanel);
+    if (rows - r == 2) tile_rows<T, 2>(tile, x, row + r, b, blocks, acc + r * kPanel);
+    if (rows - r == 1) tile_rows<T, 1>(tile, x, row + r, b, blocks, acc + r * kPanel);
+  }
+  for (int r = 0; r < rows; ++r) store_panel(p, row + r, panel, acc + r * kPanel);
+}
+
+template <DType T>
+void linear_type(Stream& s, const LinearParams& p) {
+  const QuantisedRows x = quantised_rows(p.workspace, p.rows, p.weight.k);
+  const bool wide = T == DType::kQ8_0 && p.rows > 1;
+  parallel_rows(s, p.rows, p.weight.k, [&](std::int32_t begin, std::int32_t end) {
+    for (std::int32_t r = begin; r < end; ++r) {
+      for (int b = 0; b < x.k / kQuantBlock; ++b) {
+        quantise_block(p.x + r * p.x_stride + b * kQuantBlock, x, r, b, wide);
+      }
+    }
+  });
+  const int panels = num_panels(p.weight.n);
+  const int np = p.rows == 1 ? panels_per_item(1, panels, s.pool.threads()) : 1;
+  const int per_group = (panels + np - 1) / np;
+  const int groups = (p.rows + kRowsPerItem - 1) / kRowsPerItem;
+  parallel_for(s, groups * per_group, [&](int i) {
+    const int row = static_cast<int>(std::int64_t{p.rows} * (i / per_group) / groups);
+    const int rows = static_cast<int>(std::int64_t{p.rows} * (i / per_group + 1) / groups) - row;
+    const int panel = i % per_group * np;
+    if (p.rows > 1) return item_rows<T>(p, x, row, rows, panel);
+    if (panel + np <= panels) {
+      if (np == 4) return item_row<T, 4>(p, x, 0, panel);
+      if (np == 2) return item_row<T, 2>(p, x, 0, panel);
+    }
+    for (int j = panel; j < min_of(panel + np, panels); ++j) item_row<T, 1>(p, x, 0, j);
+  });
+}
+
+}  // namespace
+
+void linear_int8_avx2(Stream& s, const LinearParams& p) {
+  switch (p.weight.dtype) {
+    case DType::kQ8_0: return linear_type<DType::kQ8_0>(s, p);
+    case DType::kQ4_0: return linear_type<DType::kQ4_0>(s, p);
+    case DType::kQ4_1: return linear_type<DType::kQ4_1>(s, p);
+    default: return linear_f32_avx2(s, p);
+  }
+}
+
+}  // namespace barg::ops::cpu

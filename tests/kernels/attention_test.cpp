@@ -1,0 +1,378 @@
+// Attention and the KV write: right against float64, and equal in bits whatever the instruction set, chunking,
+// block size, block table, batch mates and threads. Arenas start as NaN, so a read of a slot that nobody wrote
+// shows; blocks left of a window have no address at all.
+#include <algorithm>
+#include <numeric>
+
+#include "fixture.h"
+
+namespace barg::test {
+namespace {
+
+struct Shape {
+  int q_heads, kv_heads, dim;
+  int window = 0;
+  DType dtype = DType::kF32;
+  int rotary = 0;
+};
+
+std::string name(const Shape& s) {
+  return std::to_string(s.q_heads) + "/" + std::to_string(s.kv_heads) + " heads of " + std::to_string(s.dim) +
+         " window " + std::to_string(s.window) + " " + dtype_name(s.dtype);
+}
+
+/// The inputs of one sequence, rows = positions.
+struct Sequence {
+  Sequence(const Shape& s, int length, Random& random)
+      : length(length),
+        q(random.normals(static_cast<std::size_t>(length) * s.q_heads * s.dim)),
+        k(random.normals(static_cast<std::size_t>(length) * s.kv_heads * s.dim)),
+        v(random.normals(static_cast<std::size_t>(length) * s.kv_heads * s.dim)),
+        cos(random.normals(static_cast<std::size_t>(length) * s.rotary / 2)),
+        sin(random.normals(static_cast<std::size_t>(length) * s.rotary / 2)) {}
+  int length;
+  std::vector<float> q, k, v, cos, sin;
+};
+
+/// A device with one arena; sequences get random blocks and run in any chunks.
+class Runner {
+ public:
+  Runner(Isa isa, int threads, const Shape& shape, int block_tokens, int blocks, std::uint64_t seed)
+      : device_(device(isa, threads)),
+        shape_(shape),
+        arena_(*device_, shape.dtype, block_tokens, shape.kv_heads, shape.dim, blocks),
+        free_(static_cast<std::size_t>(blocks)) {
+    std::iota(free_.begin(), free_.end(), 0);
+    std::mt19937_64 engine(seed);
+    std::shuffle(free_.begin(), free_.end(), engine);
+  }
+
+  struct Running {
+    const Sequence* sequence;
+    int done = 0;
+    std::vector<BlockId> table;
+    std::vector<float> out;
+  };
+
+  Running start(const Sequence& sequence) {
+    Running running{&sequence, 0, {}, {}};
+    const int blocks = (sequence.length + arena_.view.block_tokens - 1) / arena_.view.block_tokens;
+    for (int i = 0; i < blocks; ++i) {
+      running.table.push_back(free_.back());
+      free_.pop_back();
+    }
+    return running;
+  }
+
+  /// One step: the next `chunks[i]` tokens of each sequence, in one batch.
+  void step(const std::vector<Running*>& sequences, const std::vector<int>& chunks) {
+    std::vector<ops::Segment> segments;
+    std::vector<std::vector<BlockId>> tables;
+    std::vector<float> q, k, v, cos, sin;
+    std::int32_t rows = 0;
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      Running& r = *sequences[i];
+      const int n = std::min(chunks[i], r.sequence->length - r.done);
+      if (n <= 0) continue;
+      tables.push_back(visible_table(r));
+      segments.push_back({rows, n, r.done, nullptr});
+      append(q, r.sequence->q, r.done, n, shape_.q_heads * shape_.dim);
+      append(k, r.sequence->k, r.done, n, shape_.kv_heads * shape_.dim);
+      append(v, r.sequence->v, r.done, n, shape_.kv_heads * shape_.dim);
+      append(cos, r.sequence->cos, r.done, n, shape_.rotary / 2);
+      append(sin, r.sequence->sin, r.done, n, shape_.rotary / 2);
+      rows += n;
+    }
+    for (std::size_t i = 0; i < segments.size(); ++i) segments[i].block_table = tables[i].data();
+    run_ops(segments, rows, q, k, v, cos, sin);
+    std::size_t segment = 0;
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      Running& r = *sequences[i];
+      if (std::min(chunks[i], r.sequence->length - r.done) <= 0) continue;
+      const int width = shape_.q_heads * shape_.dim;
+      const auto begin = out_.begin() + std::ptrdiff_t{segments[segment].row_begin} * width;
+      r.out.insert(r.out.end(), begin, begin + std::ptrdiff_t{segments[segment].row_count} * width);
+      r.done += segments[segment++].row_count;
+    }
+  }
+
+  std::vector<float> run(const Sequence& sequence, int chunk) {
+    Running r = start(sequence);
+    while (r.done < sequence.length) step({&r}, {chunk});
+    return r.out;
+  }
+
+  const Arena& arena() const { return arena_; }
+
+ private:
+  /// The table as the window leaves it: blocks that no further row can see are gone.
+  std::vector<BlockId> visible_table(const Running& r) const {
+    auto table = r.table;
+    if (shape_.window > 0) {
+      const int first = std::max(0, r.done - shape_.window + 1);
+      for (int i = 0; i < first / arena_.view.block_tokens; ++i) table[static_cast<std::size_t>(i)] = kNoBlock;
+    }
+    return table;
+  }
+
+  static void append(std::vector<float>& to, const std::vector<float>& from, int row, int rows, int width) {
+    const auto begin = from.begin() + std::ptrdiff_t{row} * width;
+    to.insert(to.end(), begin, begin + std::ptrdiff_t{rows} * width);
+  }
+
+  void run_ops(const std::vector<ops::Segment>& segments, std::int32_t rows, std::vector<float>& q,
+               std::vector<float>& k, const std::vector<float>& v, const std::vector<float>& cos,
+               const std::vector<float>& sin) {
+    const std::int64_t q_width = shape_.q_heads * shape_.dim;
+    const std::int64_t kv_width = shape_.kv_heads * shape_.dim;
+    const auto num_segments = static_cast<std::int32_t>(segments.size());
+    device_->ops().rope_kv_write(
+        device_->stream(), {q.data(), k.data(), v.data(), q_width, kv_width, cos.data(), sin.data(), shape_.rotary,
+                            shape_.q_heads, arena_.view, segments.data(), num_segments});
+    Buffer workspace(device_->ops().attention_workspace_bytes(rows, shape_.q_heads, shape_.dim));
+    out_.assign(static_cast<std::size_t>(rows * q_width), -7.0f);
+    device_->ops().attention(device_->stream(),
+                             {q.data(), q_width, out_.data(), q_width, 0.3f, shape_.window, shape_.q_heads,
+                              arena_.view, segments.data(), num_segments, workspace.data()});
+  }
+
+  std::unique_ptr<CpuDevice> device_;
+  Shape shape_;
+  Arena arena_;
+  std::vector<BlockId> free_;
+  std::vector<float> out_;
+};
+
+std::vector<float> run_alone(Isa isa, int threads, const Shape& shape, const Sequence& sequence, int block_tokens,
+                             int chunk, std::uint64_t seed = 1) {
+  Runner runner(isa, threads, shape, block_tokens, (sequence.length + block_tokens - 1) / block_tokens + 3, seed);
+  return runner.run(sequence, chunk);
+}
+
+double stored(DType type, float x) {
+  if (type == DType::kF16) return ops::f16_to_f32(ops::f32_to_f16(x));
+  if (type == DType::kBF16) return ops::bf16_to_f32(ops::f32_to_bf16(x));
+  return x;
+}
+
+/// Softmax attention in double, without tiles (no rotation).
+std::vector<double> attention_f64(const Shape& s, const Sequence& seq) {
+  std::vector<double> out;
+  for (int p = 0; p < seq.length; ++p) {
+    for (int h = 0; h < s.q_heads; ++h) {
+      const int kv = h / (s.q_heads / s.kv_heads);
+      const float* q = &seq.q[static_cast<std::size_t>((p * s.q_heads + h) * s.dim)];
+      std::vector<double> acc(static_cast<std::size_t>(s.dim), 0.0);
+      double sum = 0.0;
+      for (int j = s.window > 0 ? std::max(0, p - s.window + 1) : 0; j <= p; ++j) {
+        const std::size_t at = static_cast<std::size_t>((j * s.kv_heads + kv) * s.dim);
+        double dot = 0.0;
+        for (int d = 0; d < s.dim; ++d) dot += q[d] * stored(s.dtype, seq.k[at + d]);
+        const double e = std::exp(dot * 0.3f);
+        sum += e;
+        for (int d = 0; d < s.dim; ++d) acc[d] += e * stored(s.dtype, seq.v[at + d]);
+      }
+      for (const double a : acc) out.push_back(a / sum);
+    }
+  }
+  return out;
+}
+
+const Shape kShapes[] = {
+    {1, 1, 16},
+    {9, 3, 64, 0, DType::kF16},
+    {4, 4, 8, 0, DType::kBF16},
+    {8, 2, 96, 40, DType::kF32},
+    {6, 1, 128, 33, DType::kF16},
+    {20, 1, 24, 0, DType::kBF16},  // more query heads than an item holds
+    {2, 1, 256, 300, DType::kF32},
+    {3, 1, 40, 1, DType::kF32},    // sees itself only
+};
+
+TEST(Attention, AgreesWithDouble) {
+  Random random(21);
+  for (const Shape& shape : kShapes) {
+    for (const int length : {1, 31, 33, 290}) {
+      const Sequence sequence(shape, length, random);
+      for (const Isa isa : {Isa::kScalar, Isa::kAuto}) {
+        if (isa == Isa::kScalar && length > 33) continue;
+        const auto got = run_alone(isa, 2, shape, sequence, 16, length);
+        EXPECT_LE(distance(got, attention_f64(shape, sequence)), 2e-5) << name(shape) << " length " << length;
+      }
+    }
+  }
+}
+
+TEST(Attention, EveryInstructionSetGivesTheScalarBits) {
+  Random random(22);
+  for (const Isa isa : vector_isas()) {
+    for (const Shape& shape : kShapes) {
+      for (const int length : {1, 15, 16, 17, 32, 64, 97, 258}) {
+        if (length > 100 && shape.dim > 64) continue;
+        const Sequence sequence(shape, length, random);
+        EXPECT_TRUE(same(run_alone(Isa::kScalar, 2, shape, sequence, 16, length),
+                         run_alone(isa, 2, shape, sequence, 32, length)))
+            << name(shape) << " length " << length;
+      }
+    }
+  }
+}
+
+TEST(Attention, ChunksBlocksTablesAndThreadsChangeNothing) {
+  Random random(23);
+  for (const Shape& shape : kShapes) {
+    const Sequence sequence(shape, 531, random);
+    const auto want = run_alone(Isa::kAuto, 1, shape, sequence, 64, 531);
+    for (const int block_tokens : {16, 32, 64}) {
+      for (const int chunk : {1, 7, 32, 100, 256, 531}) {
+        const int threads = 1 + chunk % 3;
+        EXPECT_TRUE(same(want, run_alone(Isa::kAuto, threads, shape, sequence, block_tokens, chunk,
+                                         static_cast<std::uint64_t>(chunk))))
+            << name(shape) << " blocks of " << block_tokens << ", chunks of " << chunk;
+      }
+    }
+  }
+}
+
+TEST(Attention, LengthsOnBothSidesOfTileAndSplitEdges) {
+  Random random(24);
+  const Shape shape{3, 1, 16, 0, DType::kF16};
+  const Shape windowed{3, 1, 16, 260, DType::kF16};
+  const Sequence sequence(shape, 770, random);
+  for (const Shape& s : {shape, windowed}) {
+    const auto all = run_alone(Isa::kAuto, 1, s, sequence, 16, 770);
+    EXPECT_LE(distance(all, attention_f64(s, sequence)), 2e-5);
+    for (const int length : {31, 32, 33, 255, 256, 257, 511, 512, 513, 768, 769}) {
+      Sequence prefix = sequence;
+      prefix.length = length;
+      const auto got = run_alone(Isa::kAuto, 1, s, prefix, 16, length);
+      EXPECT_TRUE(same({all.begin(), all.begin() + std::ptrdiff_t{length} * 48}, got)) << length;
+    }
+  }
+}
+
+TEST(Attention, BatchMatesChangeNothing) {
+  Random random(25);
+  for (const Shape& shape : {kShapes[1], kShapes[3]}) {
+    std::vector<Sequence> sequences;
+    for (const int length : {300, 40, 1, 129, 64}) sequences.emplace_back(shape, length, random);
+    Runner runner(Isa::kAuto, 2, shape, 16, 60, 5);
+    std::vector<Runner::Running> running;
+    for (const Sequence& s : sequences) running.push_back(runner.start(s));
+    std::vector<Runner::Running*> pointers;
+    for (auto& r : running) pointers.push_back(&r);
+    while (std::any_of(running.begin(), running.end(), [](const auto& r) { return r.done < r.sequence->length; })) {
+      std::vector<int> chunks;
+      for (std::size_t i = 0; i < running.size(); ++i) chunks.push_back(random.below(3) * random.between(1, 40));
+      runner.step(pointers, chunks);
+    }
+    for (const auto& r : running) {
+      EXPECT_TRUE(same(run_alone(Isa::kAuto, 1, shape, *r.sequence, 32, r.sequence->length), r.out)) << name(shape);
+    }
+  }
+}
+
+/// Large scores: the running maximum moves a lot, weights underflow, nothing overflows.
+TEST(Attention, ExtremeScoresStayFiniteAndEqual) {
+  Random random(26);
+  const Shape shape{2, 1, 16};
+  Sequence sequence(shape, 300, random);
+  for (float& x : sequence.q) x *= 60.0f;
+  const auto scalar = run_alone(Isa::kScalar, 1, shape, sequence, 16, 300);
+  EXPECT_TRUE(same(scalar, run_alone(Isa::kAuto, 1, shape, sequence, 16, 300)));
+  for (const float x : scalar) ASSERT_TRUE(std::isfinite(x));
+  EXPECT_LE(distance(scalar, attention_f64(shape, sequence)), 1e-3);
+}
+
+// --- the KV write ----------------------------------------------------------------------------------------
+
+TEST(RopeKvWrite, RotatesByHalvesAndStoresRounded) {
+  Random random(27);
+  for (const Isa isa : {Isa::kScalar, Isa::kAuto}) {
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      for (const auto& [dim, rotary] : {std::pair{16, 16}, {64, 64}, {24, 12}, {96, 48}, {8, 0}, {40, 40}}) {
+        auto d = device(isa);
+        const int rows = 5;
+        const int begin = 14;  // crosses a block edge
+        Arena arena(*d, dtype, 16, 2, dim, 3);
+        auto q = random.normals(static_cast<std::size_t>(rows) * 3 * dim);
+        auto k = random.normals(static_cast<std::size_t>(rows) * 2 * dim);
+        const auto v = random.normals(k.size());
+        const auto cos = random.normals(static_cast<std::size_t>(rows) * rotary / 2);
+        const auto sin = random.normals(cos.size());
+        const auto rotated = [&](std::vector<float> x, int heads) {
+          for (int h = 0; h < rows * heads; ++h) {
+            for (int i = 0; i < rotary / 2; ++i) {
+              const float c = cos[static_cast<std::size_t>(h / heads * (rotary / 2) + i)];
+              const float s = sin[static_cast<std::size_t>(h / heads * (rotary / 2) + i)];
+              float& a = x[static_cast<std::size_t>(h * dim + i)];
+              float& b = x[static_cast<std::size_t>(h * dim + i + rotary / 2)];
+              const float old = a;
+              a = old * c - b * s;
+              b = b * c + old * s;
+            }
+          }
+          return x;
+        };
+        const auto want_q = rotated(q, 3);
+        const auto want_k = rotated(k, 2);
+        const BlockId table[] = {2, 0};
+        const ops::Segment segment{0, rows, begin, table};
+        d->ops().rope_kv_write(d->stream(), {q.data(), k.data(), v.data(), 3 * dim, 2 * dim, cos.data(), sin.data(),
+                                             rotary, 3, arena.view, &segment, 1});
+        EXPECT_TRUE(same(want_q, q));
+        EXPECT_TRUE(same(want_k, k));
+        const std::size_t element = dtype == DType::kF32 ? 4 : 2;
+        const auto at = [&](const std::byte* plane, std::size_t i) {
+          std::uint32_t bits = 0;
+          std::memcpy(&bits, plane + i * element, element);
+          return dtype == DType::kF32 ? ops::bits_float(bits)
+                 : dtype == DType::kF16 ? ops::f16_to_f32(static_cast<std::uint16_t>(bits))
+                                        : ops::bf16_to_f32(static_cast<std::uint16_t>(bits));
+        };
+        for (int r = 0; r < rows; ++r) {
+          const std::byte* block = arena.view.base + table[(begin + r) / 16] * arena.view.block_stride;
+          const std::size_t slot = static_cast<std::size_t>((begin + r) % 16);
+          for (int h = 0; h < 2; ++h) {
+            for (int i = 0; i < dim; ++i) {
+              const std::size_t source = static_cast<std::size_t>((r * 2 + h) * dim + i);
+              const std::byte* plane = block + h * arena.view.head_stride;
+              ASSERT_EQ(at(plane, static_cast<std::size_t>(i) * 16 + slot), stored(dtype, want_k[source]));
+              ASSERT_EQ(at(plane + arena.view.v_offset, slot * dim + i), stored(dtype, v[source]));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(RopeKvWrite, RoundingIsThatOfTheScalarForEveryKindOfNumber) {
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    std::vector<float> values;
+    for (std::uint64_t bits = 0; bits <= 0xffffffffu; bits += 65521) values.push_back(ops::bits_float(static_cast<std::uint32_t>(bits)));
+    for (std::uint32_t h = 0; h < 65536; h += 7) {  // exact middles
+      values.push_back(ops::bits_float((h << 16) + 0x8000));
+      values.push_back((ops::f16_to_f32(static_cast<std::uint16_t>(h)) + ops::f16_to_f32(static_cast<std::uint16_t>(h + 1))) / 2);
+    }
+    values.resize(values.size() / 256 * 256);
+    std::vector<Buffer> memories;
+    for (const Isa isa : {Isa::kScalar, Isa::kAuto}) {
+      auto d = device(isa);
+      const auto rows = static_cast<std::int32_t>(values.size() / 256);
+      Arena arena(*d, dtype, 64, 1, 256, (rows + 63) / 64, 0);
+      std::vector<BlockId> table(static_cast<std::size_t>((rows + 63) / 64));
+      std::iota(table.begin(), table.end(), 0);
+      const ops::Segment segment{0, rows, 0, table.data()};
+      auto k = values;
+      std::vector<float> q(values.size());
+      d->ops().rope_kv_write(d->stream(), {q.data(), k.data(), values.data(), 256, 256, nullptr, nullptr, 0, 1,
+                                           arena.view, &segment, 1});
+      memories.push_back(std::move(arena.memory));
+    }
+    EXPECT_EQ(std::memcmp(memories[0].data(), memories[1].data(), memories[0].size()), 0) << dtype_name(dtype);
+  }
+}
+
+}  // namespace
+}  // namespace barg::test

@@ -1,0 +1,173 @@
+// What the kernel tests share: devices, random weights in every format with their exact values, a paged KV
+// arena. Test data is drawn from a fixed seed and printed by shape when a comparison fails.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cpu/cpu.h"
+#include "math.h"
+#include "ops.h"
+
+namespace barg::test {
+
+using ops::CpuDevice;
+using ops::Isa;
+
+/// 64-byte aligned bytes.
+class Buffer {
+ public:
+  explicit Buffer(std::size_t bytes = 0) : storage_(bytes + 64), bytes_(bytes) {}
+  std::byte* data() {
+    const auto address = reinterpret_cast<std::uintptr_t>(storage_.data());
+    return storage_.data() + (64 - address % 64) % 64;
+  }
+  std::size_t size() const { return bytes_; }
+
+ private:
+  std::vector<std::byte> storage_;
+  std::size_t bytes_;
+};
+
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : engine_(seed) {}
+  float normal(float sigma = 1.0f) { return std::normal_distribution<float>(0.0f, sigma)(engine_); }
+  int below(int n) { return std::uniform_int_distribution<int>(0, n - 1)(engine_); }
+  int between(int low, int high) { return low + below(high - low + 1); }
+  std::vector<float> normals(std::size_t n, float sigma = 1.0f) {
+    std::vector<float> v(n);
+    for (float& x : v) x = normal(sigma);
+    return v;
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+inline constexpr DType kAllTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
+inline bool is_quantised(DType t) { return block_elements(t) == 32; }
+
+/// Values of one stored block, written from the format's description, independent of the kernels.
+inline void dequantise(DType type, const std::uint8_t* b, float* out) {
+  const auto u16 = [&](int at) { return static_cast<std::uint16_t>(b[at] | b[at + 1] << 8); };
+  if (type == DType::kF32) std::memcpy(out, b, 4);
+  if (type == DType::kF16) *out = ops::f16_to_f32(u16(0));
+  if (type == DType::kBF16) *out = ops::bf16_to_f32(u16(0));
+  if (!is_quantised(type)) return;
+  const float d = ops::f16_to_f32(u16(0));
+  for (int i = 0; i < 32; ++i) {
+    if (type == DType::kQ8_0) out[i] = d * static_cast<float>(static_cast<std::int8_t>(b[2 + i]));
+    const int at = (type == DType::kQ4_1 ? 4 : 2) + i % 16;
+    const int nibble = i < 16 ? b[at] & 15 : b[at] >> 4;
+    if (type == DType::kQ4_0) out[i] = d * static_cast<float>(nibble - 8);
+    if (type == DType::kQ4_1) out[i] = d * static_cast<float>(nibble) + ops::f16_to_f32(u16(2));
+  }
+}
+
+/// A random [n, k] matrix: file bytes, exact values, packed form.
+struct Weights {
+  Weights(CpuDevice& device, DType type, std::int32_t n, std::int32_t k, Random& random) {
+    const std::size_t blocks = static_cast<std::size_t>(n) * k / block_elements(type);
+    raw.resize(blocks * block_bytes(type));
+    dense.resize(static_cast<std::size_t>(n) * k);
+    for (std::size_t i = 0; i < blocks; ++i) {
+      std::uint8_t* b = raw.data() + i * block_bytes(type);
+      fill_block(type, b, random);
+      dequantise(type, b, dense.data() + i * block_elements(type));
+    }
+    packed = Buffer(device.ops().packed_bytes(type, n, k));
+    device.ops().pack(device.stream(), {raw.data(), n, k, type, packed.data()});
+    view = {n, k, type, packed.data()};
+  }
+
+  static void fill_block(DType type, std::uint8_t* b, Random& random) {
+    const float w = random.normal();
+    const auto put = [&](int at, std::uint16_t v) { std::memcpy(b + at, &v, 2); };
+    if (type == DType::kF32) std::memcpy(b, &w, 4);
+    if (type == DType::kF16) put(0, ops::f32_to_f16(w));
+    if (type == DType::kBF16) put(0, ops::f32_to_bf16(w));
+    if (!is_quantised(type)) return;
+    for (std::size_t i = 0; i < block_bytes(type); ++i) b[i] = static_cast<std::uint8_t>(random.below(256));
+    put(0, ops::f32_to_f16(random.normal(type == DType::kQ8_0 ? 0.02f : 0.2f)));
+    if (type == DType::kQ4_1) put(2, ops::f32_to_f16(random.normal()));
+  }
+
+  std::vector<std::uint8_t> raw;
+  std::vector<float> dense;
+  Buffer packed;
+  ops::PackedWeight view;
+};
+
+/// x W^T (+ bias) on a device.
+inline std::vector<float> run_linear(CpuDevice& device, const ops::PackedWeight& w, Recipe recipe, const float* x,
+                                     std::int32_t rows, std::int64_t x_stride, const float* bias = nullptr) {
+  Buffer workspace(device.ops().linear_workspace_bytes(rows, w.k, recipe));
+  std::vector<float> out(static_cast<std::size_t>(rows) * w.n, -7.0f);
+  device.ops().linear(device.stream(), {.weight = w, .recipe = recipe, .x = x, .rows = rows, .x_stride = x_stride,
+                                        .bias = bias, .out = out.data(), .out_stride = w.n,
+                                        .workspace = workspace.data()});
+  return out;
+}
+
+/// Equal bits; two NaNs are equal.
+inline bool same_bits(float a, float b) {
+  return (a != a && b != b) || ops::float_bits(a) == ops::float_bits(b);
+}
+inline ::testing::AssertionResult same(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) return ::testing::AssertionFailure() << "sizes " << a.size() << " and " << b.size();
+  std::size_t different = 0;
+  std::size_t first = 0;
+  for (std::size_t i = a.size(); i-- > 0;) {
+    if (same_bits(a[i], b[i])) continue;
+    ++different;
+    first = i;
+  }
+  if (different == 0) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << different << " of " << a.size() << " differ, first at " << first << ": "
+                                       << a[first] << " and " << b[first];
+}
+
+/// Largest |a - b|.
+inline double distance(const std::vector<float>& a, const std::vector<double>& b) {
+  double worst = a.size() == b.size() ? 0.0 : 1e30;
+  for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
+    const double d = std::abs(a[i] - b[i]);
+    worst = d >= worst ? d : (d == d ? worst : 1e30);
+  }
+  return worst;
+}
+
+inline std::unique_ptr<CpuDevice> device(Isa isa, int threads = 1) {
+  return std::make_unique<CpuDevice>(ops::CpuOptions{threads, isa});
+}
+
+/// The devices to compare with the scalar one.
+inline std::vector<Isa> vector_isas() {
+  std::vector<Isa> isas;
+  if (ops::isa_supported(Isa::kAvx2)) isas.push_back(Isa::kAvx2);
+  return isas;
+}
+
+/// A KV arena of one layer with `blocks` physical blocks; every byte starts as `fill`.
+struct Arena {
+  Arena(CpuDevice& device, DType type, std::int32_t block_tokens, std::int32_t heads, std::int32_t dim,
+        std::int32_t blocks, int fill = 0xff) {  // 0xffff.. is a NaN in every type
+    const std::size_t head_bytes = device.ops().kv_head_bytes(type, block_tokens, dim);
+    memory = Buffer(head_bytes * heads * blocks);
+    std::memset(memory.data(), fill, memory.size());
+    view = {memory.data(), static_cast<std::int64_t>(head_bytes * heads), static_cast<std::int64_t>(head_bytes),
+            static_cast<std::int64_t>(head_bytes / 2), type, block_tokens, heads, dim};
+  }
+  Buffer memory;
+  ops::KvLayerView view;
+};
+
+}  // namespace barg::test

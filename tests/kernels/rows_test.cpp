@@ -1,0 +1,218 @@
+// The row operations: right against float64, equal in bits on every instruction set and in every batch.
+#include "fixture.h"
+
+namespace barg::test {
+namespace {
+
+constexpr int kDims[] = {1, 7, 8, 9, 15, 16, 17, 31, 33, 64, 576, 1001};
+
+struct NormResult {
+  std::vector<float> x, out;
+};
+
+NormResult run_norm(CpuDevice& d, std::vector<float> x, const float* residual, const std::vector<float>& weight,
+                    float offset, int rows) {
+  NormResult result{std::move(x), {}};
+  const auto dim = static_cast<std::int32_t>(weight.size());
+  result.out.assign(result.x.size(), -7.0f);
+  d.ops().rms_norm(d.stream(), {result.x.data(), residual, weight.data(), offset, 1e-5f, rows, dim, result.out.data()});
+  return result;
+}
+
+TEST(RmsNorm, AgreesWithDoubleAndBetweenInstructionSets) {
+  Random random(11);
+  auto scalar = device(Isa::kScalar);
+  for (const int dim : kDims) {
+    for (const bool with_residual : {false, true}) {
+      const int rows = 3;
+      const std::size_t count = static_cast<std::size_t>(rows) * dim;
+      const auto x = random.normals(count);
+      const auto residual = random.normals(count);
+      const auto weight = random.normals(static_cast<std::size_t>(dim));
+      const float* r = with_residual ? residual.data() : nullptr;
+      const auto got = run_norm(*scalar, x, r, weight, 1.0f, rows);
+      std::vector<double> want;
+      for (int row = 0; row < rows; ++row) {
+        std::vector<double> v;
+        double squares = 0.0;
+        for (int i = 0; i < dim; ++i) {
+          const std::size_t at = static_cast<std::size_t>(row) * dim + i;
+          v.push_back(static_cast<double>(x[at]) + (with_residual ? residual[at] : 0.0f));
+          squares += v.back() * v.back();
+        }
+        for (int i = 0; i < dim; ++i) want.push_back(v[i] / std::sqrt(squares / dim + 1e-5) * (weight[i] + 1.0));
+      }
+      EXPECT_LE(distance(got.out, want), 1e-5) << dim;
+      for (const Isa isa : vector_isas()) {
+        const auto fast = run_norm(*device(isa), x, r, weight, 1.0f, rows);
+        EXPECT_TRUE(same(got.x, fast.x)) << dim;
+        EXPECT_TRUE(same(got.out, fast.out)) << dim;
+      }
+    }
+  }
+}
+
+TEST(RmsNorm, ARowDoesNotDependOnItsBatchOrThreads) {
+  Random random(12);
+  auto one = device(Isa::kAuto, 1);
+  const auto weight = random.normals(577);
+  const auto x = random.normals(577 * 200);
+  const auto alone = run_norm(*one, {x.begin() + 577 * 150, x.begin() + 577 * 151}, nullptr, weight, 0.0f, 1);
+  for (const int threads : {1, 2, 3}) {
+    const auto all = run_norm(*device(Isa::kAuto, threads), x, nullptr, weight, 0.0f, 200);
+    EXPECT_TRUE(same(alone.out, {all.out.begin() + 577 * 150, all.out.begin() + 577 * 151}));
+  }
+}
+
+TEST(SiluMul, AgreesBetweenInstructionSetsAlsoInRemainderLanes) {
+  Random random(13);
+  auto scalar = device(Isa::kScalar);
+  for (const int dim : kDims) {
+    const int stride = 2 * dim + 3;
+    const auto in = random.normals(static_cast<std::size_t>(stride) * 2, 20.0f);
+    const auto run = [&](CpuDevice& d) {
+      std::vector<float> out(static_cast<std::size_t>(dim) * 2);
+      d.ops().silu_mul(d.stream(), {in.data(), in.data() + dim, stride, 2, dim, out.data()});
+      return out;
+    };
+    const auto got = run(*scalar);
+    for (int i = 0; i < dim; ++i) EXPECT_EQ(got[i], ops::silu(in[i]) * in[dim + i]);
+    for (const Isa isa : vector_isas()) EXPECT_TRUE(same(got, run(*device(isa)))) << dim;
+  }
+}
+
+TEST(SiluMul, VectorExpHasTheScalarBitsOverADenseSample) {
+  constexpr int kStep = 1021;
+  std::vector<float> x;
+  for (std::uint64_t bits = 0; bits <= 0xffffffffu; bits += kStep) x.push_back(ops::bits_float(static_cast<std::uint32_t>(bits)));
+  const std::vector<float> one(x.size(), 1.0f);
+  std::vector<float> want(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) want[i] = ops::silu(x[i]) * 1.0f;
+  for (const Isa isa : vector_isas()) {
+    auto d = device(isa, 2);
+    std::vector<float> out(x.size());
+    const auto dim = static_cast<std::int32_t>(x.size());
+    d->ops().silu_mul(d->stream(), {x.data(), one.data(), dim, 1, dim, out.data()});
+    EXPECT_TRUE(same(want, out));
+  }
+}
+
+TEST(Add, AddsOnEveryInstructionSet) {
+  Random random(14);
+  for (const Isa isa : {Isa::kScalar, Isa::kAuto}) {
+    auto d = device(isa, 2);
+    for (const int dim : kDims) {
+      auto x = random.normals(static_cast<std::size_t>(dim) * 40);
+      const auto y = random.normals(x.size());
+      auto want = x;
+      for (std::size_t i = 0; i < x.size(); ++i) want[i] += y[i];
+      d->ops().add(d->stream(), {x.data(), y.data(), 40, dim});
+      EXPECT_TRUE(same(want, x));
+    }
+  }
+}
+
+// --- row_stats -------------------------------------------------------------------------------------------
+
+struct Stats {
+  std::vector<float> values;  ///< max, argmax, logsumexp, finite of each row
+};
+
+Stats run_stats(CpuDevice& d, const std::vector<float>& x, int rows, int dim) {
+  std::vector<float> max(rows), lse(rows);
+  std::vector<std::int32_t> argmax(rows);
+  std::vector<std::uint8_t> finite(rows);
+  d.ops().row_stats(d.stream(), {x.data(), dim, rows, dim, max.data(), argmax.data(), lse.data(), finite.data()});
+  Stats stats;
+  for (int r = 0; r < rows; ++r) {
+    stats.values.insert(stats.values.end(), {max[r], static_cast<float>(argmax[r]), lse[r], static_cast<float>(finite[r])});
+  }
+  return stats;
+}
+
+TEST(RowStats, AgreesWithDoubleAndBetweenInstructionSets) {
+  Random random(15);
+  auto scalar = device(Isa::kScalar);
+  for (const int dim : {1, 5, 8, 16, 17, 100, 4099}) {
+    const auto x = random.normals(static_cast<std::size_t>(dim) * 4, 4.0f);
+    const auto got = run_stats(*scalar, x, 4, dim);
+    for (int r = 0; r < 4; ++r) {
+      const auto begin = x.begin() + std::ptrdiff_t{r} * dim;
+      const auto top = std::max_element(begin, begin + dim);
+      double sum = 0.0;
+      for (auto it = begin; it != begin + dim; ++it) sum += std::exp(static_cast<double>(*it) - *top);
+      EXPECT_EQ(got.values[r * 4], *top);
+      EXPECT_EQ(got.values[r * 4 + 1], static_cast<float>(top - begin));
+      EXPECT_NEAR(got.values[r * 4 + 2], std::log(sum) + *top, 1e-5);
+      EXPECT_EQ(got.values[r * 4 + 3], 1.0f);
+    }
+    for (const Isa isa : vector_isas()) EXPECT_TRUE(same(got.values, run_stats(*device(isa, 2), x, 4, dim).values)) << dim;
+  }
+}
+
+TEST(RowStats, SpecialRows) {
+  const float inf = ops::bits_float(0x7f800000u);
+  const float nan = ops::bits_float(0x7fc00000u);
+  for (const Isa isa : {Isa::kScalar, Isa::kAuto}) {
+    auto d = device(isa);
+    for (const int dim : {1, 3, 8, 21, 40}) {
+      for (int at = 0; at < dim; ++at) {
+        std::vector<float> x(static_cast<std::size_t>(dim), -inf);
+        auto stats = run_stats(*d, x, 1, dim).values;
+        EXPECT_EQ(stats[3], 0.0f) << "nothing finite";
+        EXPECT_EQ(stats[1], 0.0f);
+        x[at] = 2.0f;
+        stats = run_stats(*d, x, 1, dim).values;
+        EXPECT_EQ(stats[0], 2.0f);
+        EXPECT_EQ(stats[1], static_cast<float>(at));
+        EXPECT_EQ(stats[2], 2.0f);
+        EXPECT_EQ(stats[3], 1.0f);
+        x.assign(x.size(), 2.0f);
+        EXPECT_EQ(run_stats(*d, x, 1, dim).values[1], 0.0f) << "the lowest index wins";
+        for (const float bad : {inf, nan}) {
+          x[at] = bad;
+          EXPECT_EQ(run_stats(*d, x, 1, dim).values[3], 0.0f);
+        }
+      }
+    }
+  }
+}
+
+TEST(RowStats, TiesZerosAndNansAgreeBetweenInstructionSets) {
+  Random random(16);
+  auto scalar = device(Isa::kScalar);
+  const float values[] = {0.0f, -0.0f, 1.0f, -ops::bits_float(0x7f800000u), ops::bits_float(0x7fc00000u), -3.0f};
+  for (const Isa isa : vector_isas()) {
+    auto fast = device(isa);
+    for (int i = 0; i < 2000; ++i) {
+      const int dim = random.between(1, 40);
+      const int kinds = random.between(1, 6);
+      std::vector<float> x(static_cast<std::size_t>(dim));
+      for (float& v : x) v = values[random.below(kinds)];
+      ASSERT_TRUE(same(run_stats(*scalar, x, 1, dim).values, run_stats(*fast, x, 1, dim).values)) << i;
+    }
+  }
+}
+
+TEST(CopyBlocks, CopiesWholeBlocks) {
+  auto d = device(Isa::kAuto);
+  std::vector<std::byte> memory(6 * 40);
+  for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<std::byte>(i);
+  auto want = memory;
+  std::copy_n(memory.begin() + 40, 40, want.begin() + 200);
+  std::copy_n(memory.begin() + 120, 40, want.begin());
+  const BlockId src[] = {1, 3, 2};
+  const BlockId dst[] = {5, 0, 2};
+  d->ops().copy_blocks(d->stream(), {memory.data(), 40, src, dst, 3});
+  EXPECT_EQ(memory, want);
+}
+
+TEST(AllReduce, OfOneRankChangesNothing) {
+  auto d = device(Isa::kAuto);
+  std::vector<float> x = {1.0f, 2.0f};
+  d->ops().all_reduce(d->stream(), {x.data(), 2, 0, 1});
+  EXPECT_EQ(x, (std::vector<float>{1.0f, 2.0f}));
+}
+
+}  // namespace
+}  // namespace barg::test
