@@ -2,6 +2,7 @@
 #
 #   ensure_deps build [test]         installs the Debian packages that are missing (none: touches nothing)
 #   build_barg DIR TARGET... [-- CMAKE_ARG...]   configures and builds Release in DIR
+#   collect_program FILE DEST        a program and its libraries, for an image
 #   fetch_smollm2                    prints the path of the verified model file, downloading it once
 #
 # Each stops the script with one sentence on stderr when it cannot go on. Progress goes to stderr.
@@ -102,6 +103,19 @@ build_barg() {
   say "building ${targets[*]} in $dir (the first time takes some minutes)"
   nice cmake --build "$dir" --parallel "$(build_jobs)" --target "${targets[@]}" >&2 ||
     die "the build failed; the compiler's message is above."
+}
+
+# The program and the shared libraries that a bare system of the same kind lacks, as DEST/bin and DEST/lib.
+collect_program() {
+  local program=$1 dest=$2 library
+  mkdir -p "$dest/bin" "$dest/lib"
+  install -m 755 "$program" "$dest/bin/"
+  ldd "$program" | awk '$3 ~ /^\// { print $3 }' | while read -r library; do
+    case ${library##*/} in
+      libc.so.* | libm.so.* | ld-linux*) ;;
+      *) cp -L "$library" "$dest/lib/" ;;
+    esac
+  done
 }
 
 cache_dir() { printf '%s\n' "${XDG_CACHE_HOME:-$HOME/.cache}/barg"; }

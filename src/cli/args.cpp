@@ -85,6 +85,7 @@ class Parser {
   }
 
   void unknown(const std::string& name) {
+    if (find_flag(name) != nullptr) return problem("barg " + std::string(command_.name) + " has no use for " + name + ".");
     std::vector<std::string_view> known{"--help", "--config"};
     for (const CommandFlag& flag : command_.flags) known.push_back(flag.name);
     for (const Option& option : schema()) {

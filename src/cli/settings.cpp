@@ -59,9 +59,12 @@ class Loader {
   void read_entry(const YamlEntry& entry, const std::string& where) {
     using Type = YamlEntry::Type;
     const bool holds_nothing = entry.type == Type::kSection || entry.type == Type::kEmpty;
-    if (holds_nothing && !section_title(entry.key).empty()) return;
-    const Option* option = find_key(entry.key);
     const std::string subject = where + ": " + entry.key;
+    if (!section_title(entry.key).empty()) {
+      if (!holds_nothing) problem(subject + " must be a section with keys under it.");
+      return;
+    }
+    const Option* option = find_key(entry.key);
     if (option == nullptr) return unknown_key(entry, where);
     if (option->kind == Kind::kList) {
       if (entry.type != Type::kList) return problem(subject + " must be a list, as [a, b].");

@@ -1,0 +1,184 @@
+#include "cli/settings.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace barg::cli {
+namespace {
+
+using testing::TempDir;
+
+class SettingsTest : public testing::Test {
+ protected:
+  std::string file(const std::string& text) {
+    const std::string path = TempDir() + "/settings_" + std::to_string(++files_) + "_" +
+                             testing::UnitTest::GetInstance()->current_test_info()->name() + ".yaml";
+    std::ofstream(path) << text;
+    return path;
+  }
+  FlagValue flag(const std::string& name, const std::string& value) { return {find_flag(name), name, value}; }
+  static std::string origin(const Settings& settings, const char* key) {
+    return settings.origins[static_cast<std::size_t>(find_key(key) - schema().data())];
+  }
+  /// The single problem of a configuration file.
+  std::string problem_of(const std::string& yaml) {
+    const std::string path = file(yaml);
+    const auto settings = load_settings({.file = path, .environment = {}, .flags = {}});
+    if (settings) return "(none)";
+    EXPECT_FALSE(settings.error().in_flags);
+    EXPECT_EQ(settings.error().sentences.size(), 1U) << yaml;
+    std::string text = settings.error().sentences[0];
+    if (text.starts_with(path)) text.erase(0, path.size());
+    return text;
+  }
+
+ private:
+  int files_ = 0;
+};
+
+TEST_F(SettingsTest, FlagWinsOverVariableOverFileOverDefault) {
+  const std::string path = file("server:\n  port: 1\n  host: localhost\nkv:\n  block_size: 32\n");
+  const auto settings = load_settings({.file = path,
+                                       .environment = {{"BARG_PORT", "2"}, {"BARG_HOST", "127.0.0.2"}},
+                                       .flags = {flag("--port", "3")}});
+  ASSERT_TRUE(settings);
+  EXPECT_EQ(settings->config.server.port, 3);
+  EXPECT_EQ(settings->config.server.host, "127.0.0.2");
+  EXPECT_EQ(settings->config.kv.block_size, 32);
+  EXPECT_EQ(settings->config.scheduler.max_num_seqs, Config{}.scheduler.max_num_seqs);
+  EXPECT_EQ(origin(*settings, "server.port"), "--port");
+  EXPECT_EQ(origin(*settings, "server.host"), "BARG_HOST");
+  EXPECT_EQ(origin(*settings, "kv.block_size"), path + ":5");
+  EXPECT_EQ(origin(*settings, "scheduler.max_num_seqs"), "default");
+}
+
+TEST_F(SettingsTest, EverySourceReachesEveryOption) {
+  for (const Option& option : schema()) {
+    const auto from_env = load_settings({.file = {}, .environment = {{env_name(option), "not a value"}}, .flags = {}});
+    const bool free_text = option.kind == Kind::kText || option.kind == Kind::kPath || option.kind == Kind::kList;
+    EXPECT_EQ(from_env.has_value(), free_text) << option.key;
+    if (!from_env) {
+      EXPECT_TRUE(from_env.error().sentences[0].starts_with(env_name(option))) << from_env.error().sentences[0];
+    }
+  }
+}
+
+TEST_F(SettingsTest, UnknownKeysNameTheNearestAndTheLine) {
+  EXPECT_EQ(problem_of("# comment\nkv:\n  blok_size: 32\n"), ":3: unknown key kv.blok_size; did you mean kv.block_size?");
+  EXPECT_EQ(problem_of("srver:\n  port: 1\n"), ":1: unknown key srver; did you mean server?");
+  // Known to vLLM under this name, and a key in the wrong section.
+  EXPECT_EQ(problem_of("max_model_len: 5\n"), ":1: unknown key max_model_len; did you mean model.max_model_len?");
+  EXPECT_EQ(problem_of("server:\n  kv_cache_dtype: f16\n"), ":2: unknown key server.kv_cache_dtype; did you mean kv.dtype?");
+  EXPECT_EQ(problem_of("quantum:\n"), ":1: unknown key quantum.");
+  EXPECT_EQ(problem_of("log:\n  zzzzzzzzzzzzzzzzz: 1\n"), ":2: unknown key log.zzzzzzzzzzzzzzzzz.");
+}
+
+TEST_F(SettingsTest, WrongTypesNameKeyAndLine) {
+  EXPECT_EQ(problem_of("server:\n  port: eighty\n"), ":2: server.port expected a whole number, got 'eighty'.");
+  EXPECT_EQ(problem_of("server:\n  port: \"8000\"\n"), ":2: server.port must be written without quotes.");
+  EXPECT_EQ(problem_of("server:\n  port: [1]\n"), ":2: server.port must be one plain value.");
+  EXPECT_EQ(problem_of("server:\n  port: {a: 1}\n"), ":2: server.port must be one plain value.");
+  EXPECT_EQ(problem_of("server:\n  port:\n"), ":2: server.port has no value; leave the key out for its default.");
+  EXPECT_EQ(problem_of("server:\n  api_key: secret\n"), ":2: server.api_key must be a list, as [a, b].");
+  EXPECT_EQ(problem_of("server:\n  port: 1\n  port: 2\n"), ":3: server.port is there twice.");
+  EXPECT_EQ(problem_of("server: 5\n"), ":1: server must be a section with keys under it.");
+}
+
+TEST_F(SettingsTest, OtherFormsOfYamlAreRefused) {
+  EXPECT_NE(problem_of("- a\n- b\n"), "(none)");
+  EXPECT_NE(problem_of("a: [\n"), "(none)");
+  EXPECT_NE(problem_of("server:\n  port: 1\n---\nserver:\n  port: 2\n"), "(none)");
+  EXPECT_NE(problem_of("? [a, b]\n: 1\n"), "(none)");
+  EXPECT_NE(problem_of("model:\n  served_model_name: [[a]]\n"), "(none)");
+  EXPECT_NE(problem_of(std::string(2000, '[')), "(none)");
+  EXPECT_EQ(problem_of(""), "(none)");
+  EXPECT_EQ(problem_of("server:\n# port: 1\n"), "(none)") << "a section may be empty";
+}
+
+TEST_F(SettingsTest, ProblemsAreReportedTogether) {
+  const std::string path = file("server:\n  port: x\nkv:\n  dtype: f8\n");
+  const auto settings = load_settings({.file = path, .environment = {{"BARG_BLOCK_SIZE", "5"}}, .flags = {flag("--max-num-seqs", "0")}});
+  ASSERT_FALSE(settings);
+  EXPECT_EQ(settings.error().sentences.size(), 4U);
+  EXPECT_TRUE(settings.error().in_flags);
+}
+
+TEST_F(SettingsTest, MissingFileIsAProblem) {
+  const auto settings = load_settings({.file = "/nowhere/barg.yaml", .environment = {}, .flags = {}});
+  ASSERT_FALSE(settings);
+  EXPECT_NE(settings.error().sentences[0].find("/nowhere/barg.yaml"), std::string::npos);
+}
+
+TEST_F(SettingsTest, ListsComeRepeatedOrSeparatedByCommas) {
+  const auto settings = load_settings({.file = file("model:\n  served_model_name: [x]\n"),
+                                       .environment = {{"BARG_API_KEY", "k1,k2"}},
+                                       .flags = {flag("--served-model-name", "a"), flag("--served-model-name", "b,c")}});
+  ASSERT_TRUE(settings);
+  EXPECT_EQ(settings->config.model.served_model_name, (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(settings->config.server.api_key, (std::vector<std::string>{"k1", "k2"}));
+}
+
+TEST_F(SettingsTest, SwitchesHaveTwoForms) {
+  const auto off = load_settings({.file = {}, .environment = {}, .flags = {flag("--no-enable-prefix-caching", "")}});
+  const auto on = load_settings({.file = {},
+                                 .environment = {{"BARG_ENABLE_PREFIX_CACHING", "false"}},
+                                 .flags = {flag("--enable-prefix-caching", "")}});
+  ASSERT_TRUE(off && on);
+  EXPECT_FALSE(off->config.kv.enable_prefix_caching);
+  EXPECT_TRUE(on->config.kv.enable_prefix_caching);
+}
+
+TEST_F(SettingsTest, UnknownVariablesAreWarnedAbout) {
+  const auto settings = load_settings({.file = {},
+                                       .environment = {{"BARG_PROT", "1"}, {"BARG_API_KEY", ""}, {"BARG_PORT", "tcp://10.0.0.1:80"},
+                                                       {"BARG_PORT_80_TCP", "x"}, {"BARG_SERVICE_HOST", "x"}, {"BARG_TEST_X", "x"}},
+                                       .flags = {}});
+  ASSERT_TRUE(settings);
+  ASSERT_EQ(settings->warnings.size(), 2U);
+  EXPECT_NE(settings->warnings[0].find("Kubernetes"), std::string::npos);
+  EXPECT_NE(settings->warnings[1].find("BARG_PROT means nothing here; did you mean BARG_PORT?"), std::string::npos);
+  EXPECT_EQ(settings->config.server.port, Config{}.server.port);
+}
+
+TEST_F(SettingsTest, HomeIsExpandedInPaths) {
+  const std::string path = file("model:\n  path: ~/m.gguf\n");
+  const auto settings = load_settings({.file = path, .environment = {{"HOME", "/home/x"}}, .flags = {}});
+  ASSERT_TRUE(settings);
+  EXPECT_EQ(settings->config.model.path, "/home/x/m.gguf");
+  EXPECT_FALSE(load_settings({.file = path, .environment = {}, .flags = {}}));
+}
+
+TEST_F(SettingsTest, ContradictionsAreFoundTogether) {
+  Config config;
+  config.server.host = "";
+  config.model.max_model_len = 5000;
+  config.scheduler.max_num_queued_tokens = 4000;
+  std::vector<std::string> warnings;
+  EXPECT_EQ(cross_check(config, warnings).size(), 2U);
+  config = {};
+  warnings.clear();
+  EXPECT_TRUE(cross_check(config, warnings).empty());
+  EXPECT_TRUE(warnings.empty());
+  config.server.host = "0.0.0.0";
+  config.model.numerics = "f32";
+  config.kv.dtype = "f16";
+  EXPECT_TRUE(cross_check(config, warnings).empty());
+  EXPECT_EQ(warnings.size(), 2U);
+  config.server.api_key = {"k"};
+  config.kv.dtype = "f32";
+  warnings.clear();
+  EXPECT_TRUE(cross_check(config, warnings).empty());
+  EXPECT_TRUE(warnings.empty());
+}
+
+TEST_F(SettingsTest, ChangesAreDescribedWithTheirOrigin) {
+  const auto settings = load_settings({.file = {}, .environment = {{"BARG_API_KEY", "sk"}}, .flags = {flag("--kv-cache-memory-bytes", "1GiB")}});
+  ASSERT_TRUE(settings);
+  EXPECT_EQ(describe_changes(*settings),
+            (std::vector<std::string>{"kv.memory_bytes = 1GiB (--kv-cache-memory-bytes)", "server.api_key = <1 hidden> (BARG_API_KEY)"}));
+}
+
+}  // namespace
+}  // namespace barg::cli
