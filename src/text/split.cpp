@@ -27,7 +27,7 @@ class DigitMatcher final : public Matcher {
   void find_all(std::string_view text, std::vector<Span>& matches) const override {
     for (std::size_t i = 0; i < text.size();) {
       const ClassAt c = class_at(text, i);
-      if (c.bits & kNumber) matches.push_back({i, i + c.bytes});
+      if (c.bits & kDigitStep) matches.push_back({i, i + c.bytes});
       i += c.bytes;
     }
   }

@@ -55,6 +55,10 @@ extern const char kQwen35[];
 extern const char kO200k[];
 extern const char kTekken[];
 extern const char kDeepSeekV3[];
+extern const char kDeepSeekV3Raw[];
+extern const char kDigits3[];
+extern const char kSpaceLetters[];
+extern const char kSpacePunctuation[];
 }  // namespace patterns
 
 /// One step of a pre-tokenizer.

@@ -29,14 +29,20 @@ const char kTekken[] =
 const char kDeepSeekV3[] =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*)"
     BARG_SPACE_TAIL;
+// The published file has CR and LF themselves where others write \r and \n.
+const char kDeepSeekV3Raw[] = R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+)"
+    "|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+" R"(|\s+(?!\S)|\s+)";
+const char kDigits3[] = R"(\p{N}{1,3})";
+const char kSpaceLetters[] = R"(\s?\p{L}+)";
+const char kSpacePunctuation[] = R"(\s?\p{P}+)";
 #undef BARG_CONTRACTIONS
 #undef BARG_SPACE_TAIL
 }  // namespace patterns
 
 namespace {
 
-// End of the run of code points at i that have a bit of `any` (and none of `none`).
-std::size_t run_of(std::string_view s, std::size_t i, std::uint8_t any) {
+// End of the run of code points at i that have a bit of `any` (or, below, none of `none`).
+std::size_t run_of(std::string_view s, std::size_t i, CharBits any) {
   for (;;) {
     const ClassAt c = class_at(s, i);
     if (c.bytes == 0 || !(c.bits & any)) return i;
@@ -44,7 +50,7 @@ std::size_t run_of(std::string_view s, std::size_t i, std::uint8_t any) {
   }
 }
 
-std::size_t run_without(std::string_view s, std::size_t i, std::uint8_t none) {
+std::size_t run_without(std::string_view s, std::size_t i, CharBits none) {
   for (;;) {
     const ClassAt c = class_at(s, i);
     if (c.bytes == 0 || (c.bits & none)) return i;
@@ -93,7 +99,7 @@ class Gpt2Matcher final : public Matcher {
   }
 
  private:
-  static constexpr std::uint8_t kWordy = kLetter | kNumber | kSpace;
+  static constexpr CharBits kWordy = kLetter | kNumber | kSpace;
   // 's|...| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
   static std::size_t next(std::string_view s, std::size_t i) {
     if (const std::size_t n = contraction(s, i, false)) return i + n;
@@ -120,7 +126,7 @@ struct WordPattern {
 class WordMatcher final : public Matcher {
  public:
   explicit WordMatcher(const WordPattern& p)
-      : p_(p), word_(static_cast<std::uint8_t>(p.marks_are_letters ? kLetter | kMark : kLetter)) {}
+      : p_(p), word_(static_cast<CharBits>(p.marks_are_letters ? kLetter | kMark : kLetter)) {}
 
   void find_all(std::string_view s, std::vector<Span>& matches) const override {
     for (std::size_t i = 0; i < s.size();) {
@@ -142,7 +148,7 @@ class WordMatcher final : public Matcher {
     }
     if (c.bits & kNumber) return numbers(s, i);
     // ` ?[^\s\p{L}\p{N}]+[\r\n]*`
-    const std::uint8_t no_symbol = kSpace | kNumber | word_;
+    const CharBits no_symbol = kSpace | kNumber | word_;
     const std::size_t start = s[i] == ' ' ? i + 1 : i;
     const std::size_t end = run_without(s, start, no_symbol);
     if (end > start) return line_ends(s, end);
@@ -200,7 +206,73 @@ class WordMatcher final : public Matcher {
   }
 
   WordPattern p_;
-  std::uint8_t word_;
+  CharBits word_;
+};
+
+// The third pattern of DeepSeek V3, which matches neither numbers (cut out before) nor control characters.
+class DeepSeekMatcher final : public Matcher {
+ public:
+  void find_all(std::string_view s, std::vector<Span>& matches) const override {
+    for (std::size_t i = 0; i < s.size();) {
+      const std::size_t end = next(s, i);
+      if (end > i) matches.push_back({i, end});
+      i = end > i ? end : i + class_at(s, i).bytes;
+    }
+  }
+
+ private:
+  static constexpr CharBits kWord = kLetter | kMark;
+  static constexpr CharBits kSign = kPunctuation | kSymbol;
+
+  static std::size_t next(std::string_view s, std::size_t i) {
+    const ClassAt c = class_at(s, i);
+    const std::size_t after = i + c.bytes;
+    // [!"#...~][A-Za-z]+
+    if (c.bytes == 1 && (c.bits & kSign)) {
+      std::size_t end = after;
+      while (end < s.size() && ((s[end] >= 'a' && s[end] <= 'z') || (s[end] >= 'A' && s[end] <= 'Z'))) ++end;
+      if (end > after) return end;
+    }
+    // [^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+
+    if (c.bits & kWord) return run_of(s, i, kWord);
+    if (!(c.bits & (kNewline | kSign))) {
+      const std::size_t end = run_of(s, after, kWord);
+      if (end > after) return end;
+    }
+    // ` ?[\p{P}\p{S}]+[\r\n]*`
+    const std::size_t start = s[i] == ' ' ? after : i;
+    std::size_t end = run_of(s, start, kSign);
+    if (end > start) {
+      while (end < s.size() && (s[end] == '\r' || s[end] == '\n')) ++end;
+      return end;
+    }
+    return c.bits & kSpace ? space_run(s, i, true) : i;
+  }
+};
+
+// \s?X+ for a class X, and X{1,limit}.
+class RunMatcher final : public Matcher {
+ public:
+  RunMatcher(CharBits bits, bool space, std::size_t limit) : bits_(bits), space_(space), limit_(limit) {}
+  void find_all(std::string_view s, std::vector<Span>& matches) const override {
+    for (std::size_t i = 0; i < s.size();) {
+      const ClassAt c = class_at(s, i);
+      const std::size_t start = space_ && (c.bits & kSpace) ? i + c.bytes : i;
+      std::size_t end = start;
+      for (std::size_t k = 0; k < limit_; ++k) {
+        const ClassAt x = class_at(s, end);
+        if (!(x.bits & bits_)) break;
+        end += x.bytes;
+      }
+      if (end > start) matches.push_back({i, end});
+      i = end > start ? end : i + c.bytes;
+    }
+  }
+
+ private:
+  CharBits bits_;
+  bool space_;
+  std::size_t limit_;
 };
 
 struct Known {
@@ -219,7 +291,12 @@ const std::array<Known, 5> kKnown = {{
 }  // namespace
 
 std::unique_ptr<Matcher> known_matcher(std::string_view pattern) {
+  constexpr std::size_t kNoLimit = static_cast<std::size_t>(-1);
   if (pattern == patterns::kGpt2) return std::make_unique<Gpt2Matcher>();
+  if (pattern == patterns::kDeepSeekV3 || pattern == patterns::kDeepSeekV3Raw) return std::make_unique<DeepSeekMatcher>();
+  if (pattern == patterns::kDigits3) return std::make_unique<RunMatcher>(kNumber, false, 3);
+  if (pattern == patterns::kSpaceLetters) return std::make_unique<RunMatcher>(kLetter, true, kNoLimit);
+  if (pattern == patterns::kSpacePunctuation) return std::make_unique<RunMatcher>(kPunctuation, true, kNoLimit);
   for (const Known& k : kKnown) {
     if (pattern == k.pattern) return std::make_unique<WordMatcher>(k.word);
   }

@@ -72,9 +72,9 @@ Result<void> add_patterns(TokenizerSpec& spec, std::span<const char* const> list
 }
 
 Result<void> add_steps(TokenizerSpec& spec, const Pre& pre) {
-  static constexpr const char* kCoder[] = {"[\r\n]", R"(\s?\p{L}+)", R"(\s?\p{P}+)",
+  static constexpr const char* kCoder[] = {"[\r\n]", patterns::kSpaceLetters, patterns::kSpacePunctuation,
                                            "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"};
-  static constexpr const char* kV3[] = {R"(\p{N}{1,3})", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"};
+  static constexpr const char* kV3[] = {patterns::kDigits3, "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"};
   const auto digits = [&] { spec.steps.push_back({SplitStep(digit_matcher(), SplitBehavior::kIsolated, false)}); };
   Result<void> r;
   switch (pre.first) {

@@ -1,7 +1,9 @@
 // Unicode facts the tokenizer needs: classes of code points as the published split patterns use them, and NFC.
 //
-// One pinned version: that of utf8proc. Everything is a pure function, safe from any thread. Text is valid UTF-8
-// everywhere below (the tokenizer repairs it once at its door); nothing here checks again.
+// The classes are those of Unicode 16.0, which the Oniguruma inside Hugging Face tokenizers has: utf8proc's
+// categories plus a table of what its version (15.0 in Debian 12) does not know. NFC is older there; see to_nfc. Everything is a pure function,
+// safe from any thread. Text is valid UTF-8 everywhere below (the tokenizer repairs it once at its door); nothing
+// here checks again.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +15,21 @@ namespace barg::text {
 
 /// Bits of a code point. A letter is L, a case-less letter is also kUpper and kLower: those two are the sets
 /// [Lu Lt Lm Lo M] and [Ll Lm Lo M] of the o200k pattern.
-enum CharClass : std::uint8_t {
+enum CharClass : std::uint16_t {
   kLetter = 1,   // L*
   kNumber = 2,   // N*
   kSpace = 4,    // White_Space
   kMark = 8,     // M*
   kUpper = 16,
   kLower = 32,
-  kNewline = 64  // CR, LF
+  kNewline = 64,        // CR, LF
+  kPunctuation = 128,   // P*
+  kSymbol = 256,        // S*
+  kDigitStep = 512      // numeric for the Digits pre-tokenizer: N* of Rust's newer Unicode
 };
+using CharBits = std::uint16_t;
 
-std::uint8_t char_class(char32_t cp);
+CharBits char_class(char32_t cp);
 /// \w of Rust's regex crate: Alphabetic, marks, decimal digits, connector punctuation, join controls.
 bool is_word(char32_t cp);
 
@@ -43,14 +49,15 @@ inline CodePoint decode_utf8(std::string_view s, std::size_t i) {
 
 /// Class and length of the code point at s[i]; {0, 0} at the end.
 struct ClassAt {
-  std::uint8_t bits;
+  CharBits bits;
   std::uint32_t bytes;
 };
 ClassAt class_at(std::string_view s, std::size_t i);
 
 /// True when NFC would change nothing, by a quick test that may say false for normal text.
 bool is_surely_nfc(std::string_view s);
-/// Canonical composition, in O(n log n) also for endless runs of combining marks.
+/// Canonical composition as Hugging Face tokenizers do it: with the data of Unicode 9. O(n log n) also for endless
+/// runs of combining marks.
 std::string to_nfc(std::string_view s);
 
 }  // namespace barg::text

@@ -1,0 +1,134 @@
+// Byte-level tokenizers of published models against Hugging Face tokenizers 0.23.3, id by id.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstring>
+#include <map>
+
+#include "base/hash.h"
+#include "text/tokenizer_data.h"
+
+namespace barg {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the hashes are over little-endian ids");
+
+using test::ids_of;
+
+constexpr EncodeOptions kText{.add_special_tokens = false, .parse_special_tokens = true};
+constexpr EncodeOptions kPlain{.add_special_tokens = false, .parse_special_tokens = false};
+
+class Published : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    auto strings = test::read_data("tokenizers/strings.jsonl");
+    auto rows = test::read_data("tokenizers/" + std::string(GetParam()) + ".jsonl");
+    std::string error;
+    tokenizer_ = test::published_tokenizer(GetParam(), &error);
+    ASSERT_EQ(error, "");
+    if (!strings || !rows || !tokenizer_) GTEST_SKIP() << test::kNoShared;
+    strings_ = test::parse_lines(*strings);
+    rows_ = test::parse_lines(*rows);
+    ASSERT_EQ(strings_.size(), rows_.size());
+    ASSERT_GE(strings_.size(), 500u);
+  }
+  const std::string& text(std::size_t i) const { return strings_[i].find("text")->as_string(); }
+  const Json& category(std::size_t i) const { return *strings_[i].find("category"); }
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::vector<Json> strings_, rows_;
+};
+
+TEST_P(Published, IdsOfEveryString) {
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    EXPECT_EQ(tokenizer_->encode(text(i), kText), ids_of(*rows_[i].find("ids"))) << i << ": " << text(i);
+  }
+}
+
+TEST_P(Published, SpecialLiteralsAsPlainText) {
+  int differing = 0;
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    const Json* plain = rows_[i].find("plain");
+    differing += plain != nullptr;
+    EXPECT_EQ(tokenizer_->encode(text(i), kPlain), ids_of(plain ? *plain : *rows_[i].find("ids"))) << text(i);
+  }
+  EXPECT_GT(differing, 0);
+}
+
+TEST_P(Published, DecodeGivesTheTextBack) {
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    const Json* other = rows_[i].find("text");
+    EXPECT_EQ(tokenizer_->decode(ids_of(*rows_[i].find("ids")), false), other ? other->as_string() : text(i)) << i;
+  }
+}
+
+// All text untrusted is the plain path; all trusted, in whatever pieces, is the ordinary one.
+TEST_P(Published, MarkedPathsEqualTheUnmarked) {
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    const std::string_view s = text(i);
+    const auto ids = ids_of(*rows_[i].find("ids"));
+    std::size_t cut = s.size() / 2;
+    while (cut > 0 && (static_cast<unsigned char>(s[cut]) & 0xC0) == 0x80) --cut;
+    EXPECT_EQ(tokenizer_->encode_marked({{s, true}}), ids) << s;
+    EXPECT_EQ(tokenizer_->encode_marked({{s.substr(0, cut), true}, {"", false}, {s.substr(cut), true}}), ids) << s;
+    if (!rows_[i].find("plain")) {
+      EXPECT_EQ(tokenizer_->encode_marked({{s, false}}), ids) << s;
+      EXPECT_EQ(tokenizer_->encode_marked({{s.substr(0, cut), true}, {s.substr(cut), false}}), ids) << s;
+      EXPECT_EQ(tokenizer_->encode_marked({{s.substr(0, cut), false}, {s.substr(cut), true}}), ids) << s;
+    }
+  }
+}
+
+TEST_P(Published, CorpusAndSpecialTokensAround) {
+  const auto meta_text = test::read_data("tokenizers/meta.json");
+  const auto corpus = test::read_data("tokenizers/corpus.txt");
+  if (!meta_text || !corpus) GTEST_SKIP() << test::kNoShared;
+  const auto meta = parse_json(*meta_text, {.max_members = 0});
+  ASSERT_TRUE(meta);
+  const Json& mine = *meta->find(GetParam());
+  for (const auto& [s, ids] : mine.find("with_special_tokens")->as_object()) {
+    EXPECT_EQ(tokenizer_->encode(s, {}), ids_of(ids)) << s;
+  }
+  std::string_view rest = *corpus;
+  std::size_t block = 0;
+  for (const Json& want : mine.find("corpus")->as_array()) {
+    const std::size_t end = rest.find('\x1e');
+    const auto ids = tokenizer_->encode(rest.substr(0, end), kText);
+    EXPECT_EQ(static_cast<std::int64_t>(ids.size()), want.find("ids")->as_int()) << "block " << block;
+    EXPECT_EQ(hex(sha256(ids.data(), ids.size() * sizeof(TokenId))), want.find("sha256")->as_string()) << block;
+    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+    ++block;
+  }
+  EXPECT_TRUE(rest.empty());
+  EXPECT_GT(block, 10u);
+}
+
+INSTANTIATE_TEST_SUITE_P(ByteLevel, Published,
+                         testing::Values("smollm2", "gpt-2", "mpt", "qwen2", "qwen36", "llama3", "gpt-oss",
+                                         "mistral-nemo", "deepseek-v3", "deepseek-coder"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           for (char& c : name) c = c == '-' ? '_' : c;
+                           return name;
+                         });
+
+TEST(Refused, SentencePieceFilesNameTheField) {
+  const std::map<std::string, std::string> fields = {{"llama2", "model.byte_fallback"},
+                                                     {"phi-3", "model.byte_fallback"},
+                                                     {"gemma3", "model.byte_fallback"},
+                                                     {"mistral-v3", "model.byte_fallback"}};
+  for (const auto& [name, field] : fields) {
+    const auto text = test::read_data("tokenizers/" + name + ".json");
+    if (!text) GTEST_SKIP() << test::kNoShared;
+    VocabData v;
+    v.tokenizer_json = *text;
+    const auto t = make_tokenizer(v);
+    ASSERT_FALSE(t) << name;
+    EXPECT_EQ(t.error().param, field);
+    EXPECT_EQ(t.error().code, ErrorCode::kUnsupported);
+    EXPECT_NE(t.error().message.find(field), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace barg
