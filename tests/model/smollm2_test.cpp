@@ -1,0 +1,171 @@
+// The real model: SmolLM2-135M-Instruct (Q4_1 GGUF) in recipe f32 against transformers' greedy tokens, int8
+// against f32, and what loading costs in memory. Skipped where the file is not (scripts/run fetches it).
+#include <fstream>
+
+#include "base/json.h"
+#include "model/golden_kit.h"
+
+namespace barg::model::test {
+namespace {
+
+struct GoldenCase {
+  std::string id;
+  std::vector<std::int32_t> prompt, output;
+  std::vector<double> gaps;
+  std::vector<std::vector<std::int32_t>> top_ids;
+  std::vector<std::vector<double>> top_logprobs;
+};
+
+std::vector<std::int32_t> ids_of(const Json& array) {
+  std::vector<std::int32_t> out;
+  for (const Json& v : array.as_array()) out.push_back(static_cast<std::int32_t>(v.as_int()));
+  return out;
+}
+
+std::vector<GoldenCase> read_cases(const std::string& path) {
+  auto text = read_file(path, 16 << 20);
+  const Json root = parse_json(text.value(), {.max_members = 0}).value();
+  std::vector<GoldenCase> out;
+  for (const Json& c : root.find("cases")->as_array()) {
+    GoldenCase g{c.find("id")->as_string(), ids_of(*c.find("prompt_ids")), ids_of(*c.find("output_ids")), {}, {}, {}};
+    for (const Json& step : c.find("steps")->as_array()) {
+      g.gaps.push_back(step.find("gap")->as_double());
+      g.top_ids.push_back(ids_of(*step.find("ids")));
+      g.top_logprobs.emplace_back();
+      for (const Json& lp : step.find("logprobs")->as_array()) g.top_logprobs.back().push_back(lp.as_double());
+    }
+    out.push_back(std::move(g));
+  }
+  return out;
+}
+
+struct Files {
+  std::string model = barg::test::smollm2_gguf();
+  std::string goldens = barg::test::shared_data("smollm2/goldens.json");
+  bool here() const { return !model.empty() && !goldens.empty(); }
+};
+
+/// log(softmax) of one row, in double.
+std::vector<double> log_softmax(const float* x, std::size_t n) {
+  const double m = *std::max_element(x, x + n);
+  double sum = 0;
+  for (std::size_t i = 0; i < n; ++i) sum += std::exp(x[i] - m);
+  std::vector<double> out(n);
+  for (std::size_t i = 0; i < n; ++i) out[i] = x[i] - m - std::log(sum);
+  return out;
+}
+
+/// Logits that predict each output token, the golden's own tokens being fed (one pass over everything).
+std::vector<float> teacher_forced(Harness& h, const GoldenCase& c) {
+  std::vector<std::int32_t> all = c.prompt;
+  all.insert(all.end(), c.output.begin(), c.output.end() - 1);
+  h.free_all();
+  auto hidden = h.prefill(h.new_sequence(static_cast<std::int32_t>(all.size())), all, {256});
+  hidden.erase(hidden.begin(), hidden.begin() + static_cast<std::ptrdiff_t>((c.prompt.size() - 1) * h.hidden()));
+  return h.logits(hidden);
+}
+
+/// Every step's best token, and its five best log-probabilities.
+void check_case(Harness& h, const GoldenCase& c) {
+  const auto logits = teacher_forced(h, c);
+  for (std::size_t t = 0; t < c.output.size(); ++t) {
+    const float* row = &logits[t * h.vocab()];
+    const std::int32_t best = Harness::argmax(row, h.vocab());
+    if (c.gaps[t] > 1e-3) {
+      EXPECT_EQ(best, c.output[t]) << c.id << " step " << t;
+    }
+    const auto lp = log_softmax(row, h.vocab());
+    for (std::size_t i = 0; i < c.top_ids[t].size(); ++i) {
+      EXPECT_NEAR(lp[static_cast<std::size_t>(c.top_ids[t][i])], c.top_logprobs[t][i], 1e-3) << c.id << " step " << t;
+    }
+  }
+}
+
+constexpr std::size_t kShortPrompt = 60;  ///< longer cases wait for the long run, but for one
+
+TEST(SmolLm2, RecipeF32GivesTheGoldenTokens) {
+  const Files files;
+  if (!files.here()) GTEST_SKIP() << "skipped: no SmolLM2 file";
+  Harness h(open_or_throw(files.model), {});
+  std::size_t checked = 0;
+  for (const GoldenCase& c : read_cases(files.goldens)) {
+    if (c.prompt.size() > kShortPrompt) continue;
+    if (checked++ % 4 == 0) check_case(h, c);
+  }
+  EXPECT_GE(checked, 12u);
+}
+
+TEST(SmolLm2, DISABLED_AllGoldenTokens) {
+  const Files files;
+  if (!files.here()) GTEST_SKIP() << "skipped: no SmolLM2 file";
+  Harness h(open_or_throw(files.model), {});
+  for (const GoldenCase& c : read_cases(files.goldens)) check_case(h, c);
+}
+
+TEST(SmolLm2, DecodingOneByOneGivesTheGoldenTokens) {
+  const Files files;
+  if (!files.here()) GTEST_SKIP() << "skipped: no SmolLM2 file";
+  Harness h(open_or_throw(files.model), {});
+  const auto cases = read_cases(files.goldens);
+  const GoldenCase& c = cases.at(1);
+  const std::vector<std::int32_t> want(c.output.begin(), c.output.begin() + 24);
+  for (std::size_t t = 0; t < 24; ++t) ASSERT_GT(c.gaps[t], 1e-3);
+  EXPECT_EQ(h.greedy(c.prompt, 24, {16, 5}), want);
+}
+
+TEST(SmolLm2, Int8StaysWithinTwoThousandthsOfKl) {
+  const Files files;
+  if (!files.here()) GTEST_SKIP() << "skipped: no SmolLM2 file";
+  const auto model = open_or_throw(files.model);
+  Harness exact(model, {}), fast(model, {.recipe = Recipe::kInt8, .kv_dtype = DType::kF16});
+  double kl = 0;
+  std::size_t rows = 0, agree = 0;
+  const auto cases = read_cases(files.goldens);
+  for (const std::size_t i : {0u, 3u, 5u, 8u}) {
+    const auto a = teacher_forced(exact, cases.at(i)), b = teacher_forced(fast, cases.at(i));
+    const std::size_t v = exact.vocab();
+    for (std::size_t r = 0; r * v < a.size(); ++r, ++rows) {
+      const auto p = log_softmax(&a[r * v], v), q = log_softmax(&b[r * v], v);
+      for (std::size_t k = 0; k < v; ++k) kl += std::exp(p[k]) * (p[k] - q[k]);
+      agree += Harness::argmax(&a[r * v], v) == Harness::argmax(&b[r * v], v);
+    }
+  }
+  kl /= static_cast<double>(rows);
+  RecordProperty("mean_kl", std::to_string(kl));
+  RecordProperty("top1", std::to_string(static_cast<double>(agree) / static_cast<double>(rows)));
+  EXPECT_LE(kl, 2e-3);
+  EXPECT_GT(kl, 1e-7);  // the two recipes are not one
+}
+
+/// Resident bytes of this process.
+std::uint64_t resident_bytes() {
+  std::ifstream in("/proc/self/statm");
+  std::uint64_t size = 0, resident = 0;
+  in >> size >> resident;
+  return resident * 4096;
+}
+
+TEST(SmolLm2, WeightsTakeTheFilesSizeInMemory) {
+  const Files files;
+  if (files.model.empty()) GTEST_SKIP() << "skipped: no SmolLM2 file";
+  const auto model = open_or_throw(files.model);
+  ops::CpuDevice device({.threads = 1});
+  const auto planned = Decoder::weight_bytes(*model, device.ops()).value();
+  const std::uint64_t before = resident_bytes();
+  std::uint64_t last = 0, total = 0;
+  const auto d = Decoder::load(*model, device.ops(), device.stream(), {}, [&](std::uint64_t done, std::uint64_t all) {
+    EXPECT_GE(done, last);
+    last = done;
+    total = all;
+  });
+  ASSERT_TRUE(d) << d.error().message;
+  EXPECT_EQ(last, total);
+  EXPECT_EQ((*d)->weight_bytes(), planned);
+  EXPECT_LE(static_cast<double>(planned), 1.01 * static_cast<double>(model->total_bytes()));
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_LE(static_cast<double>(resident_bytes() - before), 1.15 * static_cast<double>(model->total_bytes()));
+#endif
+}
+
+}  // namespace
+}  // namespace barg::model::test
