@@ -1,0 +1,43 @@
+// Routes: the literal table of what the server answers, and the checks every request passes before it: method,
+// host, key, path. Adding an endpoint is a handler and a row.
+//
+// Deny by default: a key (when any is configured) is asked for on every path but those of rows marked `open`,
+// decided on the target as sent, byte for byte; a path that needs decoding to match never matches an open row.
+//
+// Threads: check() and handle() on io threads, several at once; all state is in ServerState.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "server/http.h"
+#include "server/server_state.h"
+
+namespace barg::server {
+
+struct Route {
+  std::string_view method;
+  std::string_view pattern;  ///< exact path, or a prefix that ends in "{id}"
+  bool open;                 ///< no key needed
+  bool work;                 ///< refused while draining
+  void (*handle)(const std::shared_ptr<ServerState>&, HttpRequest, std::shared_ptr<Responder>);
+};
+
+std::span<const Route> routes();
+
+/// HttpHandler over the table. `access` receives every record (after the metrics).
+std::unique_ptr<HttpHandler> make_routes(std::shared_ptr<ServerState> state,
+                                         std::function<void(const AccessRecord&)> access);
+
+/// Percent-decodes; nullopt for a broken escape or one that gives a control character.
+std::optional<std::string> percent_decode(std::string_view s);
+/// True when `presented` is one of `keys`. Time depends on the number of keys only.
+bool key_matches(std::string_view presented, const std::vector<std::string>& keys);
+/// May a request with this Host (or Origin authority) reach a server bound to loopback as `bound`?
+bool loopback_host_allowed(std::string_view authority, std::string_view bound);
+
+}  // namespace barg::server
