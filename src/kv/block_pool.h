@@ -84,10 +84,14 @@ class BlockPool {
   /// Pins keep a block from being reused without being a table's reference (copies, later tier I/O).
   void pin(BlockId b);
   void unpin(BlockId b);
+  /// Undo of pin(), like unadopt().
+  void undo_pin(BlockId b, BlockState was, BlockId next);
 
   /// Step `step` and all before it have finished: expired fences fall.
   void retire(StepId step);
   StepId retired() const { return retired_; }
+  /// Fenced blocks whose content nobody can find: they hold nothing. Linear in the fenced blocks.
+  std::int64_t fenced_empty() const;
 
   /// CHECKs invariants 1-4 from scratch.
   void check_integrity() const;

@@ -131,6 +131,8 @@ class KvManager {
 
   /// How many of `want` further tokens could be reserved now (0 = none).
   std::int32_t room(KvSeq s, std::int32_t want) const;
+  /// Not one further token could be reserved in group g.
+  bool stuck(KvSeq s, std::int32_t g) const;
   /// Makes blocks for tokens up to `tokens` in every group: all or nothing.
   bool reserve(KvSeq s, std::int32_t tokens);
 
@@ -171,35 +173,37 @@ class KvManager {
     GroupSpec spec;
     BlockPool pool;
   };
-  /// Ranges of block indices in one group: [0, first) left the window, [first, sealed) sealed, [sealed, size) open.
+  /// Block indices of one group: [0, first) left the window, the rest is held.
   struct Table {
     std::vector<BlockId> blocks;
     std::int32_t first = 0;
+    std::int64_t held() const { return static_cast<std::int64_t>(blocks.size()) - first; }
   };
   struct Tables {
     bool in_use = false;
     Digest root{};
-    std::vector<Digest> keys;       // memo of block keys
+    std::vector<Digest> keys;     // memo of block keys
     std::vector<Table> groups;
-    std::int32_t sealed = 0;        // full blocks published or matched, equal in all groups
-    std::int32_t reserved = 0;      // tokens that have blocks
-    std::int32_t processed = 0;     // tokens whose step has retired
-    NodeId cursor = kNoNode;        // trie node of block sealed-1; kNoNode if not in the trie
+    std::int32_t sealed = 0;      // blocks [0, sealed) are full, the others open; equal in all groups
+    std::int32_t reserved = 0;    // tokens that have blocks
+    std::int32_t processed = 0;   // tokens whose step has retired
   };
+  /// What a Transaction has done, undone from the back.
   struct Undo {
-    enum class Kind : std::uint8_t { kAdopt, kTake, kPin, kTables } kind;
+    enum class Kind : std::uint8_t { kAdopt, kPin, kTake, kReserve, kAdmit } kind;
     std::int32_t group = 0;
     BlockId block = kNoBlock;
     BlockState was = BlockState::kBlank;
-    BlockId next = kNoBlock;        // neighbour in the list it left
+    BlockId next = kNoBlock;      // kAdopt, kPin: its neighbour in the list it left
     KvSeq seq{};
-    Tables tables;                  // kTables: scalars and sizes before
+    std::int32_t reserved = 0;    // kReserve: before
   };
   struct Hit {
-    std::int32_t blocks = 0;        // full blocks matched
-    std::int32_t tokens = 0;        // tokens served; blocks*B, or one less when the last block is copied
+    std::int32_t blocks = 0;      // leading blocks that every group can serve
+    std::int32_t tokens = 0;      // tokens served: blocks*B, or one less if the last block is copied
+    bool copies_tail(std::int32_t b) const { return tokens < blocks * b; }
   };
-  struct PendingUnpin {
+  struct Unpin {
     StepId step{};
     std::int32_t group = 0;
     BlockId block = kNoBlock;
@@ -208,8 +212,33 @@ class KvManager {
   static std::size_t idx(std::int32_t g) { return static_cast<std::size_t>(g); }
   Tables& at(KvSeq s);
   const Tables& at(KvSeq s) const;
+  /// First block index a query at `position` reads in group g.
+  std::int32_t first_needed(std::int32_t g, std::int32_t position) const;
+  bool full(std::int32_t g) const { return groups_[idx(g)].spec.kind == GroupKind::kFull; }
 
+  Hit find_hit(KvSeq s, const TokenView& log, std::int32_t read_until);
+  bool servable(const std::vector<std::int32_t>& runs, std::int32_t blocks, std::int32_t query) const;
+  bool fits(const TokenView& log, const Hit& hit, const Admission& rule, const Tables& t) const;
+  bool adopt_hit(KvSeq s, const Hit& hit, StepId step, std::vector<TailCopy>& copies);
+  bool take_block(KvSeq s, std::int32_t g);
+  void rollback(std::size_t mark);
+  void commit();
+  void unpublish(std::int32_t g, BlockId b);
+  void drop_subtree(NodeId n);
+  bool publish_block(Tables& t, std::int32_t index, StepId fence);
+
+  void check_tables() const;
+  void check_tree() const;
+
+  ManagerOptions options_;
+  std::vector<Group> groups_;
   PrefixTree tree_;
+  std::vector<Tables> tables_;    // index = KvSeq
+  std::vector<KvSeq> free_tables_;
+  std::deque<Unpin> unpins_;      // ascending steps
+  bool active_ = false;           // a Transaction exists
+  std::vector<Undo> undo_;
+  std::function<bool()> hook_;
 };
 
 }  // namespace barg::kv

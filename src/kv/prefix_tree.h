@@ -46,7 +46,7 @@ class PrefixTree {
   /// A new node without blocks. REQUIRES: `digest` not in the tree. Give it a block before the next prune().
   NodeId insert(NodeId parent, const Digest& digest);
   void set_block(NodeId n, std::int32_t group, BlockId b) { blocks_[slot(n, group)] = b; }
-  /// Removes `n` if it is an empty leaf, then its parents as long as they are.
+  /// Removes `n` if it is an empty leaf, then its parents as long as they are. Legal on a removed node.
   void prune(NodeId n);
 
   /// All live nodes, parents before children (tests, integrity).

@@ -18,10 +18,9 @@
 // Not here: sampling, text, admission of requests into the process (see facts()), memory.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <cstring>
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,6 +35,7 @@
 #include "sched/cost_model.h"
 #include "sched/plan.h"
 #include "sched/sequence.h"
+#include "sched/waiting_queue.h"
 
 namespace barg::sched {
 
@@ -121,6 +121,8 @@ class Scheduler {
   const Counters& counters() const { return counters_; }
   const CostModel& cost_model() const { return cost_; }
   const kv::KvManager& kv() const { return kv_; }
+  /// Sequences that hold blocks, in order of admission. Valid until the next non-const call.
+  const std::vector<Sequence*>& running() const { return running_; }
 
   /// CHECKs every invariant of scheduler and KV. Costly; tests call it after every operation.
   void check_integrity() const;
@@ -128,12 +130,86 @@ class Scheduler {
   kv::KvManager& kv_for_test() { return kv_; }
 
  private:
-  SchedulerConfig config_;
+  /// The plan being built. Sequences in it can still be preempted: then their rows leave it.
+  struct Draft {
+    StepId id{};
+    std::vector<Sequence*> items;         // rows in Sequence::drafted
+    std::vector<kv::TailCopy> copies;
+    std::int32_t budget = 0;              // rows left
+    StepCost cost;
+    double allowed_s = 0;                 // prefill may grow the step up to here
+    std::int32_t decodes = 0;
+    std::int32_t prefills = 0;
+    bool preempted = false;
+  };
+  struct LaunchedItem {
+    Sequence* seq = nullptr;
+    std::uint32_t epoch = 0;
+    std::int32_t start = 0, count = 0, logits_begin = 0;
+  };
+  struct Launched {
+    StepId id{};
+    StepCost cost;
+    std::vector<LaunchedItem> items;
+  };
+  struct DigestHash {
+    std::size_t operator()(const Digest& d) const {
+      std::size_t h;
+      std::memcpy(&h, d.data(), sizeof h);
+      return h;
+    }
+  };
+
+  // -- scheduler_plan.cpp
+  void start_draft();
+  std::vector<Sequence*> service_order() const;
+  std::vector<Sequence*> prefill_order() const;
+  void serve(Sequence& s, std::int32_t rows);
+  std::int32_t make_room(Sequence& s, std::int32_t rows);
+  Sequence* choose_victim(const Sequence& s) const;
+  void preempt(Sequence& s);
+  void add_rows(Sequence& s, std::int32_t rows);
+  void allow_prefill();
+  std::int32_t chunk(std::int32_t start, std::int32_t outstanding, bool share) const;
+  std::int32_t rows_within_target(std::int32_t start, std::int32_t most) const;
+  void admit_waiting(double now);
+  enum class Admitted : std::uint8_t { kYes, kNoBlocks, kNoTime };
+  Admitted admit(Sequence& s, double now, bool share);
+  void enter(Sequence& s, std::int32_t hit, double now);
+  bool in_production(Sequence& s);
+  std::vector<std::int64_t> kept_blocks() const;
+  std::int32_t unfinished_prefills() const;
+  void top_up();
+  StepPlan launch();
+  PlanItem plan_item(Sequence& s, StepPlan& plan);
+  void append_tables(const Sequence& s, std::int32_t start, StepPlan& plan) const;
+
+  // -- scheduler.cpp
+  bool reads_cache(const Sequence& s) const;
+  Effects finish_all(RequestId request, FinishReason reason, const Error* error, double now);
+  void apply_item(const LaunchedItem& item, ItemResult& result, double now, Effects& effects);
+  void accept_prompt_logprobs(Sequence& s, const LaunchedItem& item, ItemResult& result);
+  FinishReason accept(Sequence& s, OutputToken token, double now, TokenEvent& event);
+  TokenEvent new_event(const Sequence& s) const;
+  void finish(Sequence& s, FinishReason reason, TokenEvent event, Effects& effects);
+  void forget_if_idle(Sequence& s, Effects& effects);
+  void leave_running(Sequence& s);
+  Effects lose_device(const Error& error, double now);
+
+  const SchedulerConfig config_;
   kv::KvManager kv_;
   CostModel cost_;
   Counters counters_;
+  WaitingQueue waiting_;
+  std::vector<Sequence*> running_;                                     // hold blocks
+  std::unordered_map<std::uint64_t, std::unique_ptr<Sequence>> sequences_;  // by SeqId
+  std::unordered_map<std::uint64_t, std::vector<Sequence*>> requests_;      // by RequestId
+  std::deque<Launched> launched_;                                      // oldest first
+  Draft draft_;
+  std::unordered_set<Digest, DigestHash> producing_;                   // blocks that the draft's prefills work on
   std::int64_t unfinished_ = 0;
-  std::deque<int> launched_;
+  std::int64_t deferred_ = 0;                                          // at the last plan
+  std::uint64_t arrivals_ = 0, admitted_ = 0, last_step_ = 0;
 };
 
 }  // namespace barg::sched

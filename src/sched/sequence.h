@@ -51,6 +51,8 @@ struct Sequence {
   std::int32_t in_flight = 0;  ///< launched steps that name this sequence
   StepId last_step{};          ///< the youngest of them (0 = none ever)
 
+  std::int32_t drafted = 0;    ///< rows in the plan being built
+
   // -- order
   std::uint64_t arrival = 0;          ///< order of add()
   std::uint64_t first_scheduled = 0;  ///< order of first admission, kept across preemption; 0 = never

@@ -1,0 +1,71 @@
+#include "kv/keys.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace barg::kv {
+namespace {
+
+void append_le(std::string& out, std::uint64_t v, int bytes) {
+  for (int i = 0; i < bytes; ++i) out.push_back(static_cast<char>((v >> (8 * i)) & 0xFF));
+}
+
+}  // namespace
+
+void KeyEncoder::head(Field type, std::uint64_t size) {
+  message_.push_back(static_cast<char>(type));
+  append_le(message_, size, 8);
+}
+
+KeyEncoder& KeyEncoder::bytes(Field type, std::string_view value) {
+  head(type, value.size());
+  message_.append(value);
+  return *this;
+}
+
+KeyEncoder& KeyEncoder::tokens(std::span<const TokenId> first, std::span<const TokenId> second) {
+  head(Field::kTokens, 4 * (first.size() + second.size()));
+  for (auto part : {first, second}) {
+    for (TokenId t : part) append_le(message_, static_cast<std::uint32_t>(t), 4);
+  }
+  return *this;
+}
+
+KeyEncoder& KeyEncoder::numbers(Field type, std::span<const std::int64_t> values) {
+  head(type, 8 * values.size());
+  for (std::int64_t v : values) append_le(message_, static_cast<std::uint64_t>(v), 8);
+  return *this;
+}
+
+Digest root_key(std::string_view runner_root, std::string_view salt) {
+  return KeyEncoder()
+      .bytes(KeyEncoder::Field::kRunnerRoot, runner_root)
+      .bytes(KeyEncoder::Field::kSalt, salt)
+      .finish();
+}
+
+Digest block_key(const Digest& parent, const TokenView& log, std::int32_t index, std::int32_t block_tokens) {
+  const std::int32_t begin = index * block_tokens;
+  const std::int32_t end = begin + block_tokens;
+  CHECK(begin >= 0 && end <= log.size());
+  const auto prompt = static_cast<std::int32_t>(log.prompt.size());
+  const auto slice = [](std::span<const TokenId> s, std::int32_t from, std::int32_t to) {
+    const auto n = static_cast<std::int32_t>(s.size());
+    from = std::clamp(from, 0, n);
+    to = std::clamp(to, from, n);
+    return s.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from));
+  };
+  KeyEncoder key;
+  key.bytes(KeyEncoder::Field::kParent, {reinterpret_cast<const char*>(parent.data()), parent.size()})
+      .tokens(slice(log.prompt, begin, end), slice(log.outputs, begin - prompt, end - prompt));
+  for (const PromptSpan& s : log.spans) {
+    const std::int64_t from = s.offset, to = from + s.length;
+    if (to <= begin || from >= end) continue;
+    key.numbers(KeyEncoder::Field::kSpanPlace, std::array<std::int64_t, 2>{from - begin, s.length})
+        .bytes(KeyEncoder::Field::kSpanDigest, s.digest);
+  }
+  return key.finish();
+}
+
+}  // namespace barg::kv

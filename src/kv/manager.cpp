@@ -1,0 +1,423 @@
+#include "kv/manager.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace barg::kv {
+
+KvManager::KvManager(ManagerOptions options)
+    : options_(std::move(options)), tree_(static_cast<std::int32_t>(options_.groups.size())) {
+  CHECK(options_.block_tokens > 0 && !options_.groups.empty());
+  for (const GroupSpec& spec : options_.groups) {
+    CHECK(spec.num_blocks > 0 && spec.block_bytes > 0);
+    CHECK((spec.kind == GroupKind::kSlidingWindow) == (spec.window > 0));
+    groups_.push_back({spec, BlockPool(spec.num_blocks)});
+  }
+}
+
+KvManager::Tables& KvManager::at(KvSeq s) {
+  const auto i = static_cast<std::size_t>(s);
+  CHECK(i < tables_.size() && tables_[i].in_use);
+  return tables_[i];
+}
+const KvManager::Tables& KvManager::at(KvSeq s) const { return const_cast<KvManager*>(this)->at(s); }
+
+// ---- geometry
+
+std::int64_t KvManager::blocks_needed(std::int32_t g, std::int32_t tokens, std::int32_t rows) const {
+  const std::int64_t b = options_.block_tokens;
+  const std::int64_t all = (tokens + b - 1) / b;
+  if (full(g)) return all;
+  // A span of n tokens that begins anywhere touches at most this many blocks.
+  const std::int64_t n = std::int64_t{groups_[idx(g)].spec.window} - 1 + std::max(rows, 1);
+  return std::min(all, (n + b - 2) / b + 1);
+}
+
+std::int32_t KvManager::first_needed(std::int32_t g, std::int32_t position) const {
+  if (full(g)) return 0;
+  return std::max(0, position - groups_[idx(g)].spec.window + 1) / options_.block_tokens;
+}
+
+std::int64_t KvManager::held(KvSeq s, std::int32_t g) const { return at(s).groups[idx(g)].held(); }
+
+// ---- life of a sequence
+
+KvSeq KvManager::open(const Digest& root) {
+  KvSeq s;
+  if (free_tables_.empty()) {
+    s = static_cast<KvSeq>(tables_.size());
+    tables_.emplace_back();
+  } else {
+    s = free_tables_.back();
+    free_tables_.pop_back();
+  }
+  Tables& t = tables_[static_cast<std::size_t>(s)];
+  t = {};
+  t.in_use = true;
+  t.root = root;
+  t.groups.resize(groups_.size());
+  return s;
+}
+
+void KvManager::close(KvSeq s) {
+  Tables& t = at(s);
+  for (const Table& table : t.groups) CHECK(table.blocks.empty());
+  t = {};
+  free_tables_.push_back(s);
+}
+
+const Digest& KvManager::key(KvSeq s, const TokenView& log, std::int32_t index) {
+  Tables& t = at(s);
+  while (static_cast<std::int32_t>(t.keys.size()) <= index) {
+    const Digest& parent = t.keys.empty() ? t.root : t.keys.back();
+    t.keys.push_back(options_.key(parent, log, static_cast<std::int32_t>(t.keys.size()), options_.block_tokens));
+  }
+  return t.keys[static_cast<std::size_t>(index)];
+}
+
+// ---- match
+
+/// runs[g]: how many blocks in a row, up to and with block blocks-1, group g can serve.
+bool KvManager::servable(const std::vector<std::int32_t>& runs, std::int32_t blocks, std::int32_t query) const {
+  for (std::int32_t g = 0; g < num_groups(); ++g) {
+    if (runs[idx(g)] < blocks - first_needed(g, query)) return false;
+  }
+  return true;
+}
+
+KvManager::Hit KvManager::find_hit(KvSeq s, const TokenView& log, std::int32_t read_until) {
+  Hit best;
+  if (!options_.enable_prefix_caching) return best;
+  const std::int32_t b = options_.block_tokens;
+  const std::int32_t limit = std::min(read_until, log.size()) / b;
+  std::vector<std::int32_t> runs(groups_.size(), 0);
+  for (std::int32_t i = 0; i < limit; ++i) {
+    const NodeId n = tree_.find(key(s, log, i));
+    if (n == kNoNode) break;
+    bool reachable = true;
+    for (std::int32_t g = 0; g < num_groups(); ++g) {
+      const bool has = tree_.block(n, g) != kNoBlock;
+      runs[idx(g)] = has ? runs[idx(g)] + 1 : 0;
+      reachable = reachable && (has || !full(g));
+    }
+    if (!reachable) break;
+    const std::int32_t tokens = std::min((i + 1) * b, log.size() - 1);
+    if (servable(runs, i + 1, tokens)) best = {i + 1, tokens};
+  }
+  return best;
+}
+
+std::int32_t KvManager::match(KvSeq s, const TokenView& log, std::int32_t read_until) {
+  return find_hit(s, log, read_until).tokens;
+}
+
+// ---- admission: one transaction
+
+KvManager::Transaction::Transaction(KvManager& kv) : kv_(&kv) {
+  CHECK(!kv.active_ && kv.undo_.empty());
+  kv.active_ = true;
+}
+KvManager::Transaction::~Transaction() {
+  if (kv_ == nullptr) return;
+  kv_->rollback(0);
+  kv_->active_ = false;
+}
+void KvManager::Transaction::commit() {
+  kv_->commit();
+  kv_->active_ = false;
+  kv_ = nullptr;
+}
+
+/// Would the rest of `log` fit beside `rule.keep` once the hit's blocks are out of the evictable ones?
+bool KvManager::fits(const TokenView& log, const Hit& hit, const Admission& rule, const Tables& t) const {
+  const std::int32_t b = options_.block_tokens;
+  const std::int32_t adopted = hit.blocks - (hit.copies_tail(b) ? 1 : 0);
+  for (std::int32_t g = 0; g < num_groups(); ++g) {
+    const BlockPool& pool = groups_[idx(g)].pool;
+    const std::int32_t first = std::min(first_needed(g, hit.tokens), adopted);
+    std::int64_t evictable_hits = 0;
+    for (std::int32_t i = first; i < hit.blocks; ++i) {
+      const BlockId block = tree_.block(tree_.find(t.keys[static_cast<std::size_t>(i)]), g);
+      if (pool[block].state == BlockState::kCached) ++evictable_hits;
+    }
+    const std::int64_t need = blocks_needed(g, log.size(), rule.rows) - (adopted - first);
+    const std::int64_t keep = rule.keep.empty() ? 0 : rule.keep[idx(g)];
+    // What a pool cannot hold in one piece (long chunks beside a window) is computed in smaller pieces.
+    const std::int64_t fresh = std::max<std::int64_t>(1, std::min(need, pool.size() - (adopted - first)));
+    if (fresh + keep > pool.available() - evictable_hits) return false;
+  }
+  return true;
+}
+
+std::optional<std::int32_t> KvManager::admit(KvSeq s, const TokenView& log, const Admission& rule,
+                                             std::vector<TailCopy>& copies) {
+  CHECK(active_ && log.size() > 0 && at(s).reserved == 0);
+  Hit hit = find_hit(s, log, rule.read_until);
+  const Tables& t = at(s);
+  if (hit.copies_tail(options_.block_tokens) && !fits(log, hit, rule, t)) {
+    // Source and copy do not fit both: compute the last block again, if the shorter prefix is still servable.
+    hit = find_hit(s, log, (hit.blocks - 1) * options_.block_tokens);
+  }
+  if (!fits(log, hit, rule, t)) return std::nullopt;
+  const std::size_t mark = undo_.size();
+  const std::size_t copies_before = copies.size();
+  if (!adopt_hit(s, hit, rule.step, copies)) {
+    rollback(mark);
+    copies.resize(copies_before);
+    return std::nullopt;
+  }
+  return hit.tokens;
+}
+
+bool KvManager::adopt_hit(KvSeq s, const Hit& hit, StepId step, std::vector<TailCopy>& copies) {
+  Tables& t = at(s);
+  undo_.push_back({.kind = Undo::Kind::kAdmit, .seq = s});
+  const std::int32_t b = options_.block_tokens;
+  const bool copy = hit.copies_tail(b);
+  t.sealed = hit.blocks - (copy ? 1 : 0);
+  t.reserved = t.processed = hit.tokens;
+  for (std::int32_t g = 0; g < num_groups(); ++g) {
+    Group& group = groups_[idx(g)];
+    Table& table = t.groups[idx(g)];
+    table.first = std::min(first_needed(g, hit.tokens), t.sealed);
+    table.blocks.assign(static_cast<std::size_t>(table.first), kNoBlock);
+    for (std::int32_t i = table.first; i < hit.blocks; ++i) {
+      const BlockId block = tree_.block(tree_.find(t.keys[static_cast<std::size_t>(i)]), g);
+      const Block& x = group.pool[block];
+      const bool source = i >= t.sealed;
+      undo_.push_back({.kind = source ? Undo::Kind::kPin : Undo::Kind::kAdopt,
+                       .group = g, .block = block, .was = x.state, .next = x.next, .seq = s});
+      if (source) {
+        group.pool.pin(block);
+        unpins_.push_back({step, g, block});
+        if (!take_block(s, g)) return false;
+        copies.push_back({g, block, table.blocks.back(), b - 1});
+      } else {
+        group.pool.adopt(block);
+        table.blocks.push_back(block);
+      }
+    }
+  }
+  return true;
+}
+
+std::int32_t KvManager::room(KvSeq s, std::int32_t want) const {
+  const Tables& t = at(s);
+  std::int64_t rows = want;
+  for (std::int32_t g = 0; g < num_groups(); ++g) {
+    const std::int64_t blocks = static_cast<std::int64_t>(t.groups[idx(g)].blocks.size()) + available(g);
+    rows = std::min(rows, blocks * options_.block_tokens - t.reserved);
+  }
+  return static_cast<std::int32_t>(std::max<std::int64_t>(rows, 0));
+}
+
+bool KvManager::stuck(KvSeq s, std::int32_t g) const {
+  const Tables& t = at(s);
+  const auto slots = static_cast<std::int64_t>(t.groups[idx(g)].blocks.size()) * options_.block_tokens;
+  return slots == t.reserved && available(g) == 0;
+}
+
+bool KvManager::reserve(KvSeq s, std::int32_t tokens) {
+  if (!active_) {
+    Transaction txn(*this);
+    if (!reserve(s, tokens)) return false;
+    txn.commit();
+    return true;
+  }
+  Tables& t = at(s);
+  CHECK(tokens >= t.reserved);
+  const std::size_t mark = undo_.size();
+  undo_.push_back({.kind = Undo::Kind::kReserve, .seq = s, .reserved = t.reserved});
+  const std::int32_t blocks = (tokens + options_.block_tokens - 1) / options_.block_tokens;
+  for (std::int32_t g = 0; g < num_groups(); ++g) {
+    while (static_cast<std::int32_t>(t.groups[idx(g)].blocks.size()) < blocks) {
+      if (!take_block(s, g)) {
+        rollback(mark);
+        return false;
+      }
+    }
+  }
+  t.reserved = tokens;
+  return true;
+}
+
+bool KvManager::take_block(KvSeq s, std::int32_t g) {
+  if (hook_ && !hook_()) return false;
+  BlockPool& pool = groups_[idx(g)].pool;
+  const BlockState was = pool.count(BlockState::kBlank) > 0 ? BlockState::kBlank : BlockState::kCached;
+  const BlockId b = pool.take();
+  if (b == kNoBlock) return false;
+  at(s).groups[idx(g)].blocks.push_back(b);
+  undo_.push_back({.kind = Undo::Kind::kTake, .group = g, .block = b, .was = was, .seq = s});
+  return true;
+}
+
+void KvManager::rollback(std::size_t mark) {
+  while (undo_.size() > mark) {
+    const Undo u = undo_.back();
+    undo_.pop_back();
+    Tables& t = at(u.seq);
+    BlockPool& pool = groups_[idx(u.group)].pool;
+    switch (u.kind) {
+      case Undo::Kind::kAdopt:
+        pool.unadopt(u.block, u.was, u.next);
+        t.groups[idx(u.group)].blocks.pop_back();
+        break;
+      case Undo::Kind::kPin:
+        pool.undo_pin(u.block, u.was, u.next);
+        unpins_.pop_back();
+        break;
+      case Undo::Kind::kTake:
+        pool.untake(u.block, u.was);
+        t.groups[idx(u.group)].blocks.pop_back();
+        break;
+      case Undo::Kind::kReserve: t.reserved = u.reserved; break;
+      case Undo::Kind::kAdmit:
+        t.sealed = t.reserved = t.processed = 0;
+        for (Table& table : t.groups) table = {};
+        break;
+    }
+  }
+}
+
+/// Makes evictions final: until here victims were still in the trie.
+void KvManager::commit() {
+  for (const Undo& u : undo_) {
+    if (u.kind != Undo::Kind::kTake) continue;
+    BlockPool& pool = groups_[idx(u.group)].pool;
+    const NodeId n = pool[u.block].node;
+    pool.set_fill(u.block, 0);
+    if (n == kNoNode) continue;
+    unpublish(u.group, u.block);
+    if (full(u.group)) drop_subtree(n);  // nothing below can be reached without it
+    tree_.prune(n);
+  }
+  undo_.clear();
+}
+
+void KvManager::unpublish(std::int32_t g, BlockId b) {
+  BlockPool& pool = groups_[idx(g)].pool;
+  tree_.set_block(pool[b].node, g, kNoBlock);
+  pool.set_node(b, kNoNode);
+}
+
+void KvManager::drop_subtree(NodeId n) {
+  std::vector<NodeId> order{n};
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    for (NodeId c = tree_.first_child(order[i]); c != kNoNode; c = tree_.next_sibling(c)) order.push_back(c);
+  }
+  for (std::size_t i = order.size(); i-- > 0;) {
+    for (std::int32_t g = 0; g < num_groups(); ++g) {
+      const BlockId b = tree_.block(order[i], g);
+      if (b != kNoBlock) unpublish(g, b);
+    }
+    if (i > 0) tree_.prune(order[i]);
+  }
+}
+
+// ---- what steps do to blocks
+
+void KvManager::publish(KvSeq s, const TokenView& log, std::int32_t tokens, StepId fence) {
+  Tables& t = at(s);
+  CHECK(tokens <= log.size() && tokens <= t.reserved && !active_);
+  const std::int32_t target = tokens / options_.block_tokens;
+  for (; t.sealed < target; ++t.sealed) {
+    if (options_.enable_prefix_caching) {
+      key(s, log, t.sealed);
+      if (publish_block(t, t.sealed, fence)) continue;
+    }
+    for (std::int32_t g = 0; g < num_groups(); ++g) {
+      const Table& table = t.groups[idx(g)];
+      if (t.sealed >= table.first) groups_[idx(g)].pool.seal(table.blocks[idx(t.sealed)], options_.block_tokens);
+    }
+  }
+}
+
+/// False if the path to the block is no longer in the trie (a window narrower than a block passed it).
+bool KvManager::publish_block(Tables& t, std::int32_t index, StepId fence) {
+  const NodeId parent = index == 0 ? PrefixTree::kRoot : tree_.find(t.keys[idx(index - 1)]);
+  if (parent == kNoNode) return false;
+  for (std::int32_t g = 0; g < num_groups(); ++g) {
+    // Only below our own block: a parent may not be evicted before its child.
+    if (index > 0 && full(g) && tree_.block(parent, g) != t.groups[idx(g)].blocks[idx(index - 1)]) return false;
+  }
+  NodeId n = tree_.find(t.keys[idx(index)]);
+  if (n == kNoNode) n = tree_.insert(parent, t.keys[idx(index)]);
+  for (std::int32_t g = 0; g < num_groups(); ++g) {
+    Table& table = t.groups[idx(g)];
+    if (index < table.first) continue;
+    BlockPool& pool = groups_[idx(g)].pool;
+    BlockId& own = table.blocks[idx(index)];
+    if (const BlockId twin = tree_.block(n, g); twin != kNoBlock) {
+      pool.adopt(twin);  // equal key, equal bytes: one is enough
+      pool.drop(own, fence);
+      own = twin;
+    } else {
+      pool.seal(own, options_.block_tokens);
+      pool.set_node(own, n);
+      tree_.set_block(n, g, own);
+    }
+  }
+  tree_.prune(n);
+  return true;
+}
+
+void KvManager::advance(KvSeq s, std::int32_t processed) {
+  Tables& t = at(s);
+  CHECK(processed >= t.processed && processed <= t.reserved);
+  t.processed = processed;
+  const std::int32_t b = options_.block_tokens;
+  for (std::int32_t g = 0; g < num_groups(); ++g) {
+    Table& table = t.groups[idx(g)];
+    BlockPool& pool = groups_[idx(g)].pool;
+    const auto size = static_cast<std::int32_t>(table.blocks.size());
+    for (std::int32_t i = std::max(t.sealed, table.first); i < size; ++i) {
+      pool.set_fill(table.blocks[idx(i)], std::clamp(processed - i * b, 0, b));
+    }
+    // Steps in flight start at or behind `processed`; their tables do not list what is freed here.
+    for (const std::int32_t needed = std::min(first_needed(g, processed), size); table.first < needed; ++table.first) {
+      BlockId& block = table.blocks[idx(table.first)];
+      pool.drop(block, StepId{});
+      block = kNoBlock;
+    }
+  }
+}
+
+void KvManager::release(KvSeq s, StepId fence) {
+  CHECK(!active_);
+  Tables& t = at(s);
+  for (std::int32_t g = 0; g < num_groups(); ++g) {
+    Table& table = t.groups[idx(g)];
+    for (auto i = static_cast<std::int32_t>(table.blocks.size()); i-- > table.first;) {
+      groups_[idx(g)].pool.drop(table.blocks[idx(i)], fence);
+    }
+    table = {};
+  }
+  t.sealed = t.reserved = t.processed = 0;
+}
+
+void KvManager::retire(StepId step) {
+  // Copies' sources first: they are deeper in the trie than what the fences below let go.
+  for (; !unpins_.empty() && unpins_.front().step <= step; unpins_.pop_front()) {
+    groups_[idx(unpins_.front().group)].pool.unpin(unpins_.front().block);
+  }
+  for (Group& g : groups_) g.pool.retire(step);
+}
+
+void KvManager::forget_cache() {
+  CHECK(!active_);
+  drop_subtree(PrefixTree::kRoot);
+}
+
+void KvManager::append_table(KvSeq s, std::int32_t g, std::int32_t start, std::int32_t tokens,
+                             std::vector<BlockId>& out) const {
+  const Table& table = at(s).groups[idx(g)];
+  const std::int32_t blocks = (tokens + options_.block_tokens - 1) / options_.block_tokens;
+  const std::int32_t first = std::max(table.first, first_needed(g, start));
+  CHECK(blocks <= static_cast<std::int32_t>(table.blocks.size()));
+  out.insert(out.end(), static_cast<std::size_t>(first), kNoBlock);
+  out.insert(out.end(), table.blocks.begin() + first, table.blocks.begin() + blocks);
+}
+
+}  // namespace barg::kv

@@ -1,0 +1,140 @@
+// The read-only side of KvManager: usage figures, the integrity check, the state digest.
+#include <algorithm>
+
+#include "base/check.h"
+#include "kv/manager.h"
+
+namespace barg::kv {
+
+Usage KvManager::usage() const {
+  Usage u;
+  const std::int64_t b = options_.block_tokens;
+  double bytes = 0, used = 0, allocated = 0, tail = 0, reserved = 0, fenced = 0;
+  for (std::int32_t g = 0; g < num_groups(); ++g) {
+    const BlockPool& pool = groups_[idx(g)].pool;
+    GroupUsage x{.total = pool.size(),
+                 .open = pool.count(BlockState::kOpen),
+                 .sealed = pool.count(BlockState::kSealed),
+                 .cached = pool.count(BlockState::kCached),
+                 .fenced = pool.count(BlockState::kFenced),
+                 .blank = pool.count(BlockState::kBlank)};
+    for (const Tables& t : tables_) {
+      if (!t.in_use) continue;
+      const Table& table = t.groups[idx(g)];
+      const std::int64_t open_begin = std::max(t.sealed, table.first) * b;
+      const std::int64_t open_end = static_cast<std::int64_t>(table.blocks.size()) * b;
+      if (open_end <= open_begin) continue;
+      x.waste_tail += open_end - std::max<std::int64_t>(t.reserved, open_begin);
+      x.waste_reserved += std::max<std::int64_t>(0, t.reserved - std::max<std::int64_t>(t.processed, open_begin));
+    }
+    x.waste_fenced = pool.fenced_empty() * b;
+    x.allocated_tokens = (x.open + x.sealed + pool.fenced_empty()) * b;
+    const auto weight = static_cast<double>(groups_[idx(g)].spec.block_bytes);
+    bytes += weight * static_cast<double>(x.total);
+    used += weight * static_cast<double>(x.open + x.sealed);
+    allocated += weight * static_cast<double>(x.allocated_tokens);
+    tail += weight * static_cast<double>(x.waste_tail);
+    reserved += weight * static_cast<double>(x.waste_reserved);
+    fenced += weight * static_cast<double>(x.waste_fenced);
+    u.groups.push_back(x);
+  }
+  u.used = used / bytes;
+  if (allocated > 0) {
+    u.waste_tail = tail / allocated;
+    u.waste_reserved = reserved / allocated;
+    u.waste_fenced = fenced / allocated;
+  }
+  return u;
+}
+
+void KvManager::check_integrity() const {
+  CHECK(!active_ && undo_.empty());
+  for (const Group& g : groups_) g.pool.check_integrity();
+  tree_.check_integrity();
+  check_tables();
+  check_tree();
+}
+
+void KvManager::check_tables() const {
+  const std::int32_t b = options_.block_tokens;
+  for (std::int32_t g = 0; g < num_groups(); ++g) {
+    const BlockPool& pool = groups_[idx(g)].pool;
+    std::vector<std::int32_t> refs(static_cast<std::size_t>(pool.size())), pins(refs);
+    for (const Tables& t : tables_) {
+      if (!t.in_use) continue;
+      const Table& table = t.groups[idx(g)];
+      const auto size = static_cast<std::int32_t>(table.blocks.size());
+      CHECK(size == (t.reserved + b - 1) / b);  // never more blocks than its own length asks for
+      CHECK(t.sealed * b <= t.reserved && t.processed <= t.reserved);
+      CHECK(table.first <= first_needed(g, t.processed) || table.first == 0);
+      CHECK(size == 0 || table.held() <= blocks_needed(g, t.reserved, t.reserved - t.processed));
+      for (std::int32_t i = 0; i < size; ++i) {
+        const BlockId block = table.blocks[idx(i)];
+        CHECK((block == kNoBlock) == (i < table.first));
+        if (block == kNoBlock) continue;
+        ++refs[idx(block)];
+        CHECK(pool[block].state == (i < t.sealed ? BlockState::kSealed : BlockState::kOpen));
+      }
+    }
+    for (const Unpin& u : unpins_) {
+      if (u.group == g) ++pins[idx(u.block)];
+    }
+    for (BlockId block = 0; block < pool.size(); ++block) {
+      CHECK(pool[block].refs == refs[idx(block)] && pool[block].pins == pins[idx(block)]);
+    }
+  }
+}
+
+void KvManager::check_tree() const {
+  for (std::int32_t g = 0; g < num_groups(); ++g) {
+    const BlockPool& pool = groups_[idx(g)].pool;
+    std::int64_t published = 0;
+    for (NodeId n : tree_.nodes()) {
+      const BlockId block = tree_.block(n, g);
+      if (block == kNoBlock) continue;
+      ++published;
+      CHECK(pool[block].node == n);
+      const NodeId parent = tree_.parent(n);
+      if (!full(g) || parent == PrefixTree::kRoot) continue;
+      // The LRU theorem: a parent is never less recently used than its child.
+      const BlockId above = tree_.block(parent, g);
+      CHECK(above != kNoBlock);
+      if (pool[above].state != BlockState::kCached) continue;
+      CHECK(pool[block].state == BlockState::kCached && pool[block].released < pool[above].released);
+    }
+    for (BlockId block = 0; block < pool.size(); ++block) published -= pool[block].node != kNoNode ? 1 : 0;
+    CHECK(published == 0);
+  }
+}
+
+Digest KvManager::state_digest() const {
+  Sha256 h;
+  const auto number = [&h](std::int64_t v) { h.update(&v, sizeof v); };
+  for (std::int32_t g = 0; g < num_groups(); ++g) {
+    const BlockPool& pool = groups_[idx(g)].pool;
+    number(static_cast<std::int64_t>(pool.retired()));
+    number(pool.least_recent());
+    for (BlockId i = 0; i < pool.size(); ++i) {
+      const Block& x = pool[i];
+      for (std::int64_t v : {std::int64_t(x.state), std::int64_t{x.refs}, std::int64_t{x.pins}, std::int64_t{x.fill},
+                             std::int64_t{x.node}, std::int64_t(x.fence), std::int64_t(x.released),
+                             std::int64_t{x.prev}, std::int64_t{x.next}}) {
+        number(v);
+      }
+    }
+  }
+  const Digest tree = tree_.state_digest();
+  h.update(tree.data(), tree.size());
+  for (const Tables& t : tables_) {
+    for (std::int32_t v : {std::int32_t{t.in_use}, t.sealed, t.reserved, t.processed}) number(v);
+    for (const Table& table : t.groups) {
+      number(table.first);
+      for (BlockId block : table.blocks) number(block);
+      number(-2);
+    }
+  }
+  for (const Unpin& u : unpins_) number(u.block), number(u.group), number(static_cast<std::int64_t>(u.step));
+  return h.finish();
+}
+
+}  // namespace barg::kv

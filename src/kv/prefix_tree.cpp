@@ -1,0 +1,90 @@
+#include "kv/prefix_tree.h"
+
+#include "base/check.h"
+
+namespace barg::kv {
+
+PrefixTree::PrefixTree(std::int32_t num_groups) : num_groups_(num_groups) {
+  CHECK(num_groups > 0);
+  nodes_.emplace_back().live = true;
+  blocks_.assign(static_cast<std::size_t>(num_groups), kNoBlock);
+}
+
+NodeId PrefixTree::find(const Digest& digest) const {
+  const auto it = table_.find(digest);
+  return it == table_.end() ? kNoNode : it->second;
+}
+
+NodeId PrefixTree::insert(NodeId parent, const Digest& digest) {
+  NodeId n;
+  if (free_.empty()) {
+    n = static_cast<NodeId>(nodes_.size());
+    nodes_.emplace_back();
+    blocks_.resize(blocks_.size() + static_cast<std::size_t>(num_groups_), kNoBlock);
+  } else {
+    n = free_.back();
+    free_.pop_back();
+  }
+  CHECK(at(parent).live);
+  CHECK(table_.emplace(digest, n).second);
+  Node& x = at(n);
+  x = {.digest = digest, .parent = parent, .next = at(parent).first_child, .live = true};
+  if (x.next != kNoNode) at(x.next).prev = n;
+  at(parent).first_child = n;
+  return n;
+}
+
+bool PrefixTree::empty(NodeId n) const {
+  for (std::int32_t g = 0; g < num_groups_; ++g) {
+    if (block(n, g) != kNoBlock) return false;
+  }
+  return true;
+}
+
+void PrefixTree::prune(NodeId n) {
+  while (n != kRoot && at(n).live && at(n).first_child == kNoNode && empty(n)) {
+    Node& x = at(n);
+    (x.prev == kNoNode ? at(x.parent).first_child : at(x.prev).next) = x.next;
+    if (x.next != kNoNode) at(x.next).prev = x.prev;
+    table_.erase(x.digest);
+    const NodeId parent = x.parent;
+    x = {};
+    free_.push_back(n);
+    n = parent;
+  }
+}
+
+std::vector<NodeId> PrefixTree::nodes() const {
+  std::vector<NodeId> out{kRoot};
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    for (NodeId c = first_child(out[i]); c != kNoNode; c = next_sibling(c)) out.push_back(c);
+  }
+  out.erase(out.begin());
+  return out;
+}
+
+Digest PrefixTree::state_digest() const {
+  Sha256 h;
+  for (NodeId n : nodes()) {
+    h.update(digest(n).data(), digest(n).size());
+    h.update(digest(parent(n)).data(), digest(parent(n)).size());
+    h.update(&blocks_[slot(n, 0)], static_cast<std::size_t>(num_groups_) * sizeof(BlockId));
+  }
+  return h.finish();
+}
+
+void PrefixTree::check_integrity() const {
+  std::int64_t walked = 0;
+  for (NodeId n : nodes()) {
+    ++walked;
+    CHECK(at(n).live && find(digest(n)) == n);
+    CHECK(at(n).first_child != kNoNode || !empty(n));
+    NodeId prev = kNoNode;
+    for (NodeId c = first_child(n); c != kNoNode; prev = c, c = next_sibling(c)) {
+      CHECK(at(c).parent == n && at(c).prev == prev);
+    }
+  }
+  CHECK(walked == size());
+}
+
+}  // namespace barg::kv
