@@ -228,31 +228,6 @@ void Ledger::post(sched::Effects&& effects, const sched::Scheduler& scheduler, d
   }
 }
 
-void Ledger::fail_all(const Error& error, double now) {
-  while (!open_.empty()) {
-    auto node = open_.extract(open_.begin());
-    auto& open = node.mapped();
-    leave_queue(open);
-    for (std::size_t c = 0; c < open.choices.size(); ++c) {
-      if (open.choices[c].finished) continue;
-      TokenEvent event;
-      event.request = open.request->id;
-      event.choice = static_cast<std::int32_t>(c);
-      event.first_index = open.choices[c].tokens;
-      event.finish = FinishReason::kError;
-      event.error = error;
-      event.stats.prompt_tokens = static_cast<std::int32_t>(open.request->prompt.size());
-      event.stats.arrived_s = open.arrived_s;
-      event.stats.seed = open.request->sampling.seed.value_or(0);
-      count_finish(open, open.choices[c], event, now);
-      open.sink(std::move(event));
-    }
-    forget();
-  }
-  std::lock_guard lock(mutex_);
-  published_ = metrics_;
-}
-
 std::vector<RequestId> Ledger::open_requests() const {
   std::vector<RequestId> out;
   out.reserve(open_.size());

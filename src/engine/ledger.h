@@ -46,8 +46,6 @@ class Ledger {
   /// sequences.
   void post(sched::Effects&& effects, const sched::Scheduler& scheduler, double now);
   void count_timeout() { ++metrics_.queue_timeouts; }
-  /// Ends every request that is still open with `error` (the device is lost).
-  void fail_all(const Error& error, double now);
   /// One final event per choice for a request that never became sequences.
   static void refuse(const Request& request, const Engine::Sink& sink, const Error& error, double arrived);
 

@@ -47,9 +47,8 @@ bool StepLoop::step() {
     const double now = deps_.clock.now();
     if (deps_.journal != nullptr) record(now, JournalResult{without_logprobs(*result)});
     ledger_.on_result(*result);
-    const auto fatal = result->fatal;
+    if (result->fatal) lose_device();  // first: whoever sees the error finds the door closed
     ledger_.post(scheduler_.apply(std::move(*result), now), scheduler_, now);
-    if (fatal) fail_device(*fatal);
   }
   return launched || result || !idle();
 }
@@ -116,11 +115,10 @@ void StepLoop::cancel_everything(double now) {
   }
 }
 
-/// Nothing more is planned. Whatever the scheduler did not end itself ends here.
-void StepLoop::fail_device(const Error& error) {
+/// Nothing more is planned or accepted; apply() ends every request.
+void StepLoop::lose_device() {
   dead_ = true;
   deps_.admission.fail();
-  ledger_.fail_all(error, deps_.clock.now());
 }
 
 void StepLoop::record(double now, decltype(JournalRecord::what) what) {

@@ -72,7 +72,7 @@ class StepLoop {
  private:
   void drain();
   bool step();
-  void fail_device(const Error& error);
+  void lose_device();
   void take(SubmitMessage&& message, double now);
   void take(CancelMessage&& message, double now);
   void take(FinishAtMessage&& message, double now);
