@@ -22,12 +22,24 @@ void chain(const std::byte* const* w, int count, const float* x, std::int64_t x_
     for (int c = 0; c < NP * 2; ++c) a[m][c] = _mm256_loadu_ps(acc + m * NP * kPanel + c * 8);
   }
   for (int k = 0; k < count; ++k) {
-#pragma GCC unroll 8
-    for (int c = 0; c < NP * 2; ++c) {
-      const __m256 weight = W::load(w[c / 2] + (std::int64_t{k} * kPanel + c % 2 * 8) * W::kBytes);
+    if constexpr (NP == 1) {  // few weights, many activations: weights stay in registers
+      const __m256 low = W::load(w[0] + std::int64_t{k} * kPanel * W::kBytes);
+      const __m256 high = W::load(w[0] + (std::int64_t{k} * kPanel + 8) * W::kBytes);
 #pragma GCC unroll 8
       for (int m = 0; m < MR; ++m) {
-        a[m][c] = _mm256_fmadd_ps(_mm256_broadcast_ss(x + m * x_stride + k), weight, a[m][c]);
+        const __m256 activation = _mm256_broadcast_ss(x + m * x_stride + k);
+        a[m][0] = _mm256_fmadd_ps(activation, low, a[m][0]);
+        a[m][1] = _mm256_fmadd_ps(activation, high, a[m][1]);
+        asm volatile("" : "+x"(a[m][0]), "+x"(a[m][1]));  // keeps GCC from hoisting the broadcasts
+      }
+    } else {
+#pragma GCC unroll 8
+      for (int c = 0; c < NP * 2; ++c) {
+        const __m256 weight = W::load(w[c / 2] + (std::int64_t{k} * kPanel + c % 2 * 8) * W::kBytes);
+#pragma GCC unroll 8
+        for (int m = 0; m < MR; ++m) {
+          a[m][c] = _mm256_fmadd_ps(_mm256_broadcast_ss(x + m * x_stride + k), weight, a[m][c]);
+        }
       }
     }
   }
@@ -135,10 +147,10 @@ void item_tiled(const LinearParams& p, int row, int rows, int panel) {
   }
 }
 
-/// The same for at most 3 rows of 16-bit weights: widened in registers, no tile.
+/// The same for at most kMaxRows rows of 16-bit weights: widened in registers, no tile.
 template <int NP, class W>
 void item_direct(const LinearParams& p, int panel) {
-  alignas(64) float acc[3 * NP * kPanel] = {};
+  alignas(64) float acc[kMaxRows * NP * kPanel] = {};
   const std::byte* w[NP];
   for (int i = 0; i < NP; ++i) w[i] = panel_data(p.weight, panel + i);
   chain_rows<NP, W>(p.rows, w, p.weight.k, p.x, p.x_stride, acc);
@@ -149,8 +161,8 @@ void item_direct(const LinearParams& p, int panel) {
 
 template <int NP>
 void item(const LinearParams& p, int row, int rows, int panel) {
-  if (p.rows <= 3 && p.weight.dtype == DType::kF16) return item_direct<NP, F16>(p, panel);
-  if (p.rows <= 3 && p.weight.dtype == DType::kBF16) return item_direct<NP, BF16>(p, panel);
+  if (p.rows <= kMaxRows && p.weight.dtype == DType::kF16) return item_direct<NP, F16>(p, panel);
+  if (p.rows <= kMaxRows && p.weight.dtype == DType::kBF16) return item_direct<NP, BF16>(p, panel);
   item_tiled<NP>(p, row, rows, panel);
 }
 

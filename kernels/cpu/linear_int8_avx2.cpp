@@ -83,6 +83,7 @@ inline Pair block_sums(const std::byte* units, const std::int8_t* q, std::int32_
         const __m256i w = load_i(units + g * 64 + c * 32);
         const __m256i products = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
         sum[c] = _mm256_add_epi32(sum[c], _mm256_madd_epi16(products, ones));
+        asm volatile("" : "+x"(sum[c]));  // see tile_rows
       }
     }
     return {sum[0], sum[1]};
@@ -99,6 +100,7 @@ inline Pair block_sums(const std::byte* units, const std::int8_t* q, std::int32_
       const __m256i high = _mm256_and_si256(_mm256_srli_epi16(w, 4), nibble);
       sum[c] = _mm256_add_epi16(sum[c], _mm256_maddubs_epi16(low, a_low));
       sum[c] = _mm256_add_epi16(sum[c], _mm256_maddubs_epi16(high, a_high));
+      asm volatile("" : "+x"(sum[c]));  // see tile_rows
     }
   }
   Pair out{_mm256_madd_epi16(sum[0], ones), _mm256_madd_epi16(sum[1], ones)};

@@ -88,19 +88,32 @@ inline void store_some(float* p, std::int32_t count, __m256 v) {
   }
 }
 
+/// f(i, elements left, half) for i = 0, 8, 16, ...; half says which eight of the 16 lanes i belongs to, as a
+/// constant once inlined.
+template <class F>
+inline void by_lanes(std::int32_t dim, F&& f) {
+  std::int32_t i = 0;
+  for (; i + kLanes <= dim; i += kLanes) {
+    f(i, 8, 0);
+    f(i + 8, 8, 1);
+  }
+  if (i < dim) f(i, dim - i, 0);
+  if (i + 8 < dim) f(i + 8, dim - i - 8, 1);
+}
+
 void rms_norm_row(const RmsNormParams& p, std::int32_t r) {
   float* x = p.x + std::int64_t{r} * p.dim;
   float* out = p.out + std::int64_t{r} * p.dim;
   const float* residual = p.residual != nullptr ? p.residual + std::int64_t{r} * p.dim : nullptr;
   __m256 lanes[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-  for (std::int32_t i = 0; i < p.dim; i += 8) {
-    __m256 v = load_some(x + i, p.dim - i);
+  by_lanes(p.dim, [&](std::int32_t i, std::int32_t count, int half) {
+    __m256 v = load_some(x + i, count);
     if (residual != nullptr) {
-      v = _mm256_add_ps(v, load_some(residual + i, p.dim - i));
-      store_some(x + i, p.dim - i, v);
+      v = _mm256_add_ps(v, load_some(residual + i, count));
+      store_some(x + i, count, v);
     }
-    lanes[i / 8 % 2] = _mm256_fmadd_ps(v, v, lanes[i / 8 % 2]);  // a missing lane adds +0 to a sum >= 0
-  }
+    lanes[half] = _mm256_fmadd_ps(v, v, lanes[half]);  // a missing lane adds +0 to a sum >= 0
+  });
   const float mean = fold16(lanes[0], lanes[1]) / static_cast<float>(p.dim);
   const __m256 inverse = _mm256_set1_ps(1.0f / __builtin_sqrtf(mean + p.eps));
   const __m256 offset = _mm256_set1_ps(p.weight_offset);
@@ -152,12 +165,12 @@ Top row_max(const float* x, std::int32_t dim) {
   const __m256 none = _mm256_set1_ps(-__builtin_inff());
   __m256 max[2] = {none, none};
   __m256 nan = _mm256_setzero_ps();
-  for (std::int32_t i = 0; i < dim; i += 8) {
-    __m256 v = load_some(x + i, dim - i);
-    if (dim - i < 8) v = _mm256_blendv_ps(none, v, _mm256_castsi256_ps(lane_mask(dim - i)));
-    max[i / 8 % 2] = _mm256_max_ps(v, max[i / 8 % 2]);  // a NaN loses
+  by_lanes(dim, [&](std::int32_t i, std::int32_t count, int half) {
+    __m256 v = load_some(x + i, count);
+    if (count < 8) v = _mm256_blendv_ps(none, v, _mm256_castsi256_ps(lane_mask(count)));
+    max[half] = _mm256_max_ps(v, max[half]);  // a NaN loses
     nan = _mm256_or_ps(nan, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-  }
+  });
   return {max8(_mm256_max_ps(max[0], max[1])), _mm256_movemask_ps(nan) != 0};
 }
 
@@ -177,11 +190,11 @@ void row_stats_row(const RowStatsParams& p, std::int32_t r) {
   const Top top = row_max(x, p.dim);
   const __m256 m = _mm256_set1_ps(top.max);
   __m256 lanes[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-  for (std::int32_t i = 0; i < p.dim; i += 8) {
-    __m256 e = exp8(_mm256_sub_ps(load_some(x + i, p.dim - i), m));
-    if (p.dim - i < 8) e = _mm256_and_ps(e, _mm256_castsi256_ps(lane_mask(p.dim - i)));
-    lanes[i / 8 % 2] = _mm256_add_ps(lanes[i / 8 % 2], e);
-  }
+  by_lanes(p.dim, [&](std::int32_t i, std::int32_t count, int half) {
+    __m256 e = exp8(_mm256_sub_ps(load_some(x + i, count), m));
+    if (count < 8) e = _mm256_and_ps(e, _mm256_castsi256_ps(lane_mask(count)));
+    lanes[half] = _mm256_add_ps(lanes[half], e);
+  });
   const float inf = __builtin_inff();
   const std::int32_t argmax = top.max > -inf ? first_equal(x, p.dim, top.max) : 0;
   p.max[r] = top.max == 0.0f ? x[argmax] : top.max;  // the sign of a zero is that of the first one
