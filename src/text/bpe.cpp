@@ -76,12 +76,6 @@ void Vocab::add(TokenId id, std::string_view spelling) {
   index(id);
 }
 
-void Vocab::replace(TokenId id, std::string_view spelling) {
-  if (find(spelling) == id) return;
-  if (has(id)) entries_[static_cast<std::size_t>(id)].set = false;  // its slot stays and no longer matches
-  add(id, spelling);
-}
-
 void Vocab::grow() {
   slots_.assign(std::max<std::size_t>(1024, slots_.size() * 2), kNoToken);
   used_ = 0;
@@ -126,20 +120,28 @@ std::string_view Vocab::bytes(TokenId id) const {
 
 // ---- Bpe
 
-Bpe::Bpe(const Vocab& vocab, const std::vector<Merge>& merges, const BpeOptions& options)
-    : vocab_(vocab), options_(options) {
+Bpe::Bpe(const Vocab& vocab, const std::vector<Merge>& merges, BpeOptions options)
+    : vocab_(vocab), options_(std::move(options)) {
   pairs_.assign(std::bit_ceil(std::max<std::size_t>(16, merges.size() * 2)), Pair{kEmptyPair, 0, kNoToken});
   for (std::size_t rank = 0; rank < merges.size(); ++rank) insert(merges[rank], static_cast<std::uint32_t>(rank));
   for (unsigned b = 0; b < 256; ++b) {
     const char byte = static_cast<char>(b);
     byte_ids_[b] = vocab.find_bytes(std::string_view(&byte, 1));
   }
-  whole_.assign(static_cast<std::size_t>(vocab.size()), false);
+  find_whole();
+}
+
+void Bpe::find_whole() {
+  std::vector<bool> never(static_cast<std::size_t>(vocab_.size()), false);
+  for (const TokenId id : options_.never_whole) {
+    if (vocab_.has(id)) never[static_cast<std::size_t>(id)] = true;
+  }
+  whole_.assign(static_cast<std::size_t>(vocab_.size()), false);
   std::vector<TokenId> ids;
-  for (TokenId id = 0; id < vocab.size(); ++id) {
-    const std::string_view bytes = vocab.bytes(id);
-    if (bytes.empty() || vocab.find_bytes(bytes) != id) continue;
-    if (!options.ignore_merges) {
+  for (TokenId id = 0; id < vocab_.size(); ++id) {
+    const std::string_view bytes = vocab_.bytes(id);
+    if (bytes.empty() || never[static_cast<std::size_t>(id)] || vocab_.find_bytes(bytes) != id) continue;
+    if (!options_.ignore_merges) {
       if (bytes.size() > 256) continue;  // rare, and a hostile file of long ones must not cost a start-up
       ids.clear();
       encode_merging(bytes, ids);

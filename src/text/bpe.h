@@ -29,8 +29,6 @@ class Vocab {
  public:
   /// REQUIRES 0 <= id < kMaxTokens and id not set yet (see has); a spelling set twice belongs to the later id.
   void add(TokenId id, std::string_view spelling);
-  /// As add, but takes the id away from what had it.
-  void replace(TokenId id, std::string_view spelling);
   bool has(TokenId id) const { return id >= 0 && id < size() && entries_[static_cast<std::size_t>(id)].set; }
 
   std::optional<TokenId> find(std::string_view spelling) const;
@@ -72,12 +70,13 @@ struct BpeOptions {
   bool ignore_merges = false;  ///< a piece that is a token as a whole is emitted as it is
   TokenId unk = kNoToken;      ///< for bytes without a token; kNoToken drops them
   bool fuse_unk = false;       ///< neighbouring unknown bytes are one `unk`
+  std::vector<TokenId> never_whole;  ///< ids that ignore_merges must not produce (control tokens)
 };
 
 class Bpe {
  public:
   /// `merges` in rank order, ids valid in `vocab`, which must outlive this. Of equal pairs the later counts.
-  Bpe(const Vocab& vocab, const std::vector<Merge>& merges, const BpeOptions& options);
+  Bpe(const Vocab& vocab, const std::vector<Merge>& merges, BpeOptions options);
   Bpe(const Bpe&) = delete;
 
   /// Appends the ids of one pre-token.
@@ -99,6 +98,7 @@ class Bpe {
 
   const Pair* find(TokenId left, TokenId right) const;
   void insert(const Merge& merge, std::uint32_t rank);
+  void find_whole();
   std::uint32_t rank_of(TokenId left, TokenId right) const;
   void initial(std::string_view piece, std::vector<TokenId>& ids) const;
   void merge_short(TokenId* ids, std::size_t n, std::vector<TokenId>& out) const;

@@ -17,9 +17,14 @@ constexpr std::uint32_t kMatchLimit = 2'000'000;  // steps of one match; a publi
 constexpr std::uint32_t kHeapLimitKiB = 64 * 1024;
 constexpr std::size_t kJitStackBytes = 1024 * 1024;
 
-// White_Space. PCRE2's own \s has U+180E in addition.
-constexpr char kWhiteSpace[] =
+// Oniguruma's sets. PCRE2's own \s has U+180E in addition, its \w lacks marks and much else.
+const std::string kWhiteSpace =
     R"(\t-\r\x20\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
+const std::string kWordInClass =
+    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24B6}-\x{24E9})"
+    R"(\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
+// Outside a class it asks a Latin-1 table, where superscripts and fractions are word characters.
+const std::string kWord = kWordInClass + R"(\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
 
 std::unexpected<Error> unsupported(const std::string& what) {
   return fail(ErrorCode::kUnsupported, "split pattern: " + what + " is not supported");
@@ -46,24 +51,32 @@ class Translator {
   Result<void> escape() {
     if (i_ + 1 >= in_.size()) return unsupported("a backslash at the end");
     const char c = in_[i_ + 1];
-    if (c == 's') {
-      out_ += in_class_ ? kWhiteSpace : "[" + std::string(kWhiteSpace) + "]";
-    } else if (c == 'S' && !in_class_) {
-      out_ += "[^" + std::string(kWhiteSpace) + "]";
-    } else if (c == 'S' || c == 'h' || c == 'H' || c == 'O' || c == 'y' || c == 'Y') {
+    if (c == 'u') return code_point();
+    if (const std::string set = replacement(c); !set.empty()) {
+      out_ += set;
+    } else if (std::string_view("SWBbhHOyY").find(c) != std::string_view::npos) {
       return unsupported(std::string("\\") + c + (in_class_ ? " in a class" : ""));
-    } else if (c == 'u') {
-      return code_point();
     } else {
       out_ += '\\';
       out_ += c;
-      class_start_ = false;
-      i_ += 2;
-      return {};
     }
     class_start_ = false;
     i_ += 2;
     return {};
+  }
+
+  std::string replacement(char c) const {
+    const std::string in = "[" + kWord + "]";
+    if (in_class_) return c == 's' ? kWhiteSpace : c == 'w' ? kWordInClass : "";
+    switch (c) {
+      case 's': return "[" + kWhiteSpace + "]";
+      case 'S': return "[^" + kWhiteSpace + "]";
+      case 'w': return in;
+      case 'W': return "[^" + kWord + "]";
+      case 'b': return "(?:(?<=" + in + ")(?!" + in + ")|(?<!" + in + ")(?=" + in + "))";
+      case 'B': return "(?:(?<=" + in + ")(?=" + in + ")|(?<!" + in + ")(?!" + in + "))";
+      default: return "";
+    }
   }
 
   // \uHHHH -> \x{HHHH}
@@ -84,15 +97,8 @@ class Translator {
     const char c = in_[i_];
     if (c == ']' && !class_start_) {
       in_class_ = false;
-    } else if (c == '[' && in_.substr(i_, 2) != "[:") {
-      return unsupported("a class inside a class");
     } else if (c == '[') {
-      const std::size_t end = in_.find(":]", i_ + 2);
-      if (end == std::string_view::npos) return unsupported("an unfinished POSIX class");
-      out_ += in_.substr(i_, end + 2 - i_);
-      class_start_ = false;
-      i_ = end + 2;
-      return {};
+      return unsupported("a class inside a class");
     } else if (c == '&' && in_.substr(i_, 2) == "&&") {
       return unsupported("an intersection of classes (&&)");
     }

@@ -25,11 +25,12 @@ constexpr string_view kEndNames[] = {"<|eot_id|>", "<|im_end|>",    "<|end|>",  
 class BpeTokenizer final : public Tokenizer {
  public:
   BpeTokenizer(TokenizerSpec spec, const VocabData& data)
-      : vocab_(std::move(spec.vocab)), bpe_(*vocab_, spec.merges, spec.bpe), nfc_(spec.nfc),
+      : vocab_(std::move(spec.vocab)), bpe_(*vocab_, spec.merges, std::move(spec.bpe)), nfc_(spec.nfc),
         steps_(std::move(spec.steps)), prefix_(std::move(spec.prefix)), suffix_(std::move(spec.suffix)),
         size_(spec.size), bos_(spec.bos), eos_(spec.eos), roles_(std::move(spec.roles)) {
-    special_.assign(static_cast<std::size_t>(vocab_->size()), false);
+    special_.assign(static_cast<std::size_t>(size_), false);
     for (AddedToken& t : spec.added) {
+      if (!added_.has(t.id)) added_.add(t.id, t.content);
       if (t.special) special_[static_cast<std::size_t>(t.id)] = true;
       if (t.normalized && nfc_) t.content = to_nfc(repair_utf8(t.content));
       // Without a normalizer the second pass still comes after the first, so the two stay apart.
@@ -67,7 +68,9 @@ class BpeTokenizer final : public Tokenizer {
     return ids;
   }
 
-  string_view token_bytes(TokenId id) const override { return vocab_->bytes(id); }
+  string_view token_bytes(TokenId id) const override {
+    return added_.has(id) ? added_.bytes(id) : vocab_->bytes(id);
+  }
   bool is_special(TokenId id) const override {
     return id >= 0 && static_cast<std::size_t>(id) < special_.size() && special_[static_cast<std::size_t>(id)];
   }
@@ -80,7 +83,10 @@ class BpeTokenizer final : public Tokenizer {
     }
     return {};
   }
-  std::optional<TokenId> find(string_view token) const override { return vocab_->find(token); }
+  std::optional<TokenId> find(string_view token) const override {
+    const auto id = added_.find(token);
+    return id ? id : vocab_->find(token);
+  }
   std::int32_t size() const override { return size_; }
 
  private:
@@ -90,7 +96,7 @@ class BpeTokenizer final : public Tokenizer {
     }
     end_ids_.insert(end_ids_.end(), data.eos_ids.begin(), data.eos_ids.end());
     const auto control = [&](string_view name) -> std::optional<TokenId> {
-      const auto id = vocab_->find(name);
+      const auto id = find(name);
       return id && is_special(*id) ? id : std::nullopt;
     };
     // In the harmony format <|end|> closes one message of a turn, not the turn.
@@ -186,7 +192,8 @@ class BpeTokenizer final : public Tokenizer {
     return result;
   }
 
-  std::shared_ptr<const Vocab> vocab_;
+  std::shared_ptr<const Vocab> vocab_;  ///< what BPE works with
+  Vocab added_;                         ///< goes before it in every look-up
   Bpe bpe_;
   bool nfc_;
   AddedTokens raw_, normalized_;

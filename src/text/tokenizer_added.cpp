@@ -109,6 +109,10 @@ void AddedTokens::find(std::string_view text, const SpecialRule& rule, std::vect
     if (token.single_word && (word_before(text, begin) || word_after(text, end))) continue;
     if (token.lstrip) begin = std::max(spaces_before(text, begin), done);
     if (token.rstrip) end = spaces_after(text, end);
+    if (begin >= end) {  // all of it is white space that the token before swallowed
+      done = std::max(done, end);
+      continue;
+    }
     if (done < begin) out.push_back({{done, begin}, kNoToken});
     out.push_back({{begin, end}, token.id});
     done = end;

@@ -114,6 +114,7 @@ Result<void> read_tokens(const VocabData& v, TokenizerSpec& spec) {
     if ((type != kControl && type != kUserDefined) || v.tokens[i].empty()) continue;
     if (v.tokens[i].size() > kMaxLiteralBytes) return bad("tokens", "entry " + std::to_string(i) + " is too long");
     spec.added.push_back({.id = id, .content = v.tokens[i], .special = type == kControl});
+    spec.bpe.never_whole.push_back(id);
   }
   spec.size = spec.vocab->size();
   return {};

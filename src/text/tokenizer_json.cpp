@@ -217,6 +217,8 @@ Result<void> read_added(const Json* j, TokenizerSpec& spec) {
                      .special = flag_of(t, "special", false)};
     if (token.content.empty()) continue;
     if (token.content.size() > kMaxLiteralBytes) return bad(field, "has a literal above 4096 bytes");
+    if (token.special) spec.bpe.never_whole.push_back(token.id);
+    spec.size = std::max(spec.size, token.id + 1);
     spec.added.push_back(std::move(token));
   }
   return {};
@@ -297,6 +299,18 @@ bool template_from_config(string_view tokenizer_class) {
   return false;
 }
 
+// Added tokens hide those of the model.
+std::optional<TokenId> find_token(const TokenizerSpec& spec, string_view text) {
+  for (const AddedToken& t : spec.added) {
+    if (t.content == text) return t.id;
+  }
+  return spec.vocab->find(text);
+}
+
+bool has_token(const TokenizerSpec& spec, TokenId id) {
+  return spec.vocab->has(id) || std::ranges::any_of(spec.added, [&](const AddedToken& t) { return t.id == id; });
+}
+
 Result<void> read_config(const VocabData& v, TokenizerSpec& spec) {
   if (v.tokenizer_config_json.empty()) return {};
   const auto parsed = parse_json(v.tokenizer_config_json, {.max_members = 0, .reject_duplicate_keys = false});
@@ -308,8 +322,8 @@ Result<void> read_config(const VocabData& v, TokenizerSpec& spec) {
     if (!text.empty()) spec.roles.emplace_back(role, text);
   }
   const string_view bos = role_text(config, "bos_token"), eos = role_text(config, "eos_token");
-  if (!bos.empty()) spec.bos = spec.vocab->find(bos);
-  if (!eos.empty()) spec.eos = spec.vocab->find(eos);
+  if (!bos.empty()) spec.bos = find_token(spec, bos);
+  if (!eos.empty()) spec.eos = find_token(spec, eos);
   const Json* add_bos = member(config, "add_bos_token");
   const Json* add_eos = member(config, "add_eos_token");
   if (!template_from_config(text_of(config, "tokenizer_class")) || (!add_bos && !add_eos)) return {};
@@ -327,7 +341,7 @@ Result<void> read_config(const VocabData& v, TokenizerSpec& spec) {
 Result<void> check_ids(const TokenizerSpec& spec) {
   for (const auto* list : {&spec.prefix, &spec.suffix}) {
     for (const TokenId id : *list) {
-      if (!spec.vocab->has(id)) return bad("post_processor", "adds id " + std::to_string(id) + ", which has no token");
+      if (!has_token(spec, id)) return bad("post_processor", "adds id " + std::to_string(id) + ", which has no token");
     }
   }
   return {};
@@ -348,11 +362,10 @@ Result<TokenizerSpec> read_tokenizer_json(const VocabData& v) {
   if (auto r = read_added(member(file, "added_tokens"), spec); !r) return std::unexpected(r.error());
   if (auto r = read_post_processor(member(file, "post_processor"), spec); !r) return std::unexpected(r.error());
   if (auto r = read_decoder(member(file, "decoder")); !r) return std::unexpected(r.error());
-  for (const AddedToken& t : spec.added) spec.vocab->replace(t.id, t.content);
-  spec.size = spec.vocab->size();
+  spec.size = std::max(spec.size, spec.vocab->size());
   if (auto r = read_config(v, spec); !r) return std::unexpected(r.error());
   if (auto r = check_ids(spec); !r) return std::unexpected(r.error());
-  const auto known = [&](std::optional<TokenId> id) { return id && spec.vocab->has(*id) ? id : std::nullopt; };
+  const auto known = [&](std::optional<TokenId> id) { return id && has_token(spec, *id) ? id : std::nullopt; };
   if (!spec.bos) spec.bos = known(v.bos);
   if (!spec.eos) spec.eos = known(v.eos);
   return spec;

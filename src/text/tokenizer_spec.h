@@ -22,7 +22,7 @@ struct PreTokenizerStep {
 };
 
 struct TokenizerSpec {
-  std::shared_ptr<Vocab> vocab = std::make_shared<Vocab>();
+  std::shared_ptr<Vocab> vocab = std::make_shared<Vocab>();  ///< of the model, which knows no added token
   std::vector<Merge> merges;
   BpeOptions bpe;
   std::vector<AddedToken> added;
