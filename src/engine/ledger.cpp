@@ -175,8 +175,8 @@ void Ledger::count_request_end(const Open& open, double now) {
 void Ledger::count_event(Open& open, const TokenEvent& event, double now) {
   auto& choice = open.choices[static_cast<std::size_t>(event.choice)];
   count_tokens(open, choice, event, now);
-  const bool complete = event.finish == FinishReason::kStop || event.finish == FinishReason::kLength;
-  if (event.choice == 0 && (choice.tokens > 0 || complete)) count_prompt(open, event.stats);
+  const bool scored = event.finish == FinishReason::kLength;  // also without a token: max_tokens = 0
+  if (event.choice == 0 && (choice.tokens > 0 || scored)) count_prompt(open, event.stats);
   if (event.finish == FinishReason::kNone) return;
   count_finish(open, choice, event, now);
   if (open.unfinished > 0) return;

@@ -80,7 +80,8 @@ class PoisonedModel {
     std::filesystem::create_directories(path_);
     for (const char* name :
          {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}) {
-      std::filesystem::copy_file(std::filesystem::path(directory) / name, path_ / name);
+      const auto from = std::filesystem::path(directory) / name;
+      if (std::filesystem::exists(from)) std::filesystem::copy_file(from, path_ / name);
     }
     std::string bytes = read_file(directory + "/model.safetensors", 1 << 28).value_or("");
     std::uint64_t header = 0;
