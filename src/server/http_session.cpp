@@ -38,6 +38,18 @@ std::string mint_id(Rng& rng) {
   return text;
 }
 
+/// The stable `code` of what the HTTP layer refuses by itself.
+std::string_view framing_code(int status) {
+  switch (status) {
+    case 408: return "request_timeout";
+    case 413: return "request_too_large";
+    case 414: return "uri_too_long";
+    case 431: return "header_too_large";
+    case 505: return "unsupported_http_version";
+    default: return "invalid_http";
+  }
+}
+
 std::string http_date() {
   const std::time_t now = std::time(nullptr);
   std::tm utc{};
@@ -189,7 +201,7 @@ bool Session::step() {
   switch (state) {
     case RequestParser::State::kHead: return false;
     case RequestParser::State::kFailed:
-      refuse_framing(parser_->status(), "invalid_http", parser_->reason());
+      refuse_framing(parser_->status(), parser_->reason());
       return false;
     case RequestParser::State::kBody:
       if (head_checked_) return before != state;
@@ -226,7 +238,7 @@ bool Session::on_head() {
     return false;
   }
   if (head.content_length.value_or(0) > shared_->options.max_body_bytes) {
-    refuse_framing(413, "request_too_large", "the body is larger than " + std::to_string(shared_->options.max_body_bytes) + " bytes");
+    refuse_framing(413, "the body is larger than " + std::to_string(shared_->options.max_body_bytes) + " bytes");
     answer_->record.route = route;
     return false;
   }
@@ -248,8 +260,8 @@ void Session::dispatch() {
   shared_->handler.handle(std::move(parser_->request()), std::move(exchange));
 }
 
-void Session::refuse_framing(int status, const char* code, const std::string& message) {
-  HttpResponse response = shared_->handler.refusal(status, code, message);
+void Session::refuse_framing(int status, const std::string& message) {
+  HttpResponse response = shared_->handler.refusal(status, framing_code(status), message);
   response.close = true;
   refuse(std::move(response), "-");
 }
@@ -493,12 +505,12 @@ void Session::on_deadline() {
   if (answer_) return;
   if (!parser_) return close("idle");
   if (parser_->state() == RequestParser::State::kHead) {
-    return refuse_framing(408, "request_timeout", "the header did not arrive in time");
+    return refuse_framing(408, "the header did not arrive in time");
   }
   const double allowed = shared_->options.body_timeout_s + static_cast<double>(request_bytes_) / kBodyBytesPerSecond;
   const double used = since(body_started_);
   if (used < allowed) return set_deadline(std::max(0.001, allowed - used));
-  refuse_framing(408, "request_timeout", "the body did not arrive in time");
+  refuse_framing(408, "the body did not arrive in time");
 }
 
 /// Ends the sending side and throws away what the peer still sends, so that the answer is not lost to a reset.

@@ -98,7 +98,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool on_head();
   void dispatch();
   void refuse(HttpResponse response, std::string route);
-  void refuse_framing(int status, const char* code, const std::string& message);
+  void refuse_framing(int status, const std::string& message);
 
   void begin_answer();
   void finish_answer();

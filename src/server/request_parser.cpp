@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/beast/http/basic_parser.hpp>
 #include <cctype>
+#include <limits>
 
 #include "server/http_server.h"
 
@@ -67,7 +68,8 @@ struct RequestParser::Impl final : http::basic_parser<true> {
   Impl(HttpRequest& r, std::uint64_t max) : request(r), max_body(max) {
     eager(true);
     header_limit(kMaxHeaderBytes + kMaxTargetBytes + 1024);  // ours are finer and come first
-    body_limit(boost::none);
+    // "No limit" would refuse every Content-Length in Beast 1.74 (a number compares greater than none).
+    body_limit(std::numeric_limits<std::uint64_t>::max());
   }
 
   HttpRequest& request;
