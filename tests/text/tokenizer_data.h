@@ -89,7 +89,7 @@ class GgufKeys {
 
   template <class T>
   T number() {
-    T v;
+    T v{};
     const std::string raw = bytes_.substr(at_, sizeof v);
     raw.copy(reinterpret_cast<char*>(&v), sizeof v);
     at_ += sizeof v;

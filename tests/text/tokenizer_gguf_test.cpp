@@ -1,0 +1,246 @@
+// The gpt2 kind of GGUF vocabulary, and the prompts of SmolLM2.
+#include <gtest/gtest.h>
+
+#include "text/tokenizer_data.h"
+
+namespace barg {
+namespace {
+
+using test::ids_of;
+using Ids = std::vector<TokenId>;
+
+constexpr EncodeOptions kText{.add_special_tokens = false, .parse_special_tokens = true};
+constexpr EncodeOptions kPlain{.add_special_tokens = false, .parse_special_tokens = false};
+
+// What a converter writes for a tokenizer.json.
+VocabData gguf_of(const Json& file, const char* pre) {
+  VocabData v;
+  v.ggml_model = "gpt2";
+  v.ggml_pre = pre;
+  const auto put = [&](std::size_t id, const std::string& text, std::int32_t type) {
+    if (v.tokens.size() <= id) v.tokens.resize(id + 1), v.token_types.resize(id + 1, 5);
+    v.tokens[id] = text;
+    v.token_types[id] = type;
+  };
+  for (const auto& [text, id] : file.find("model")->find("vocab")->as_object()) {
+    put(static_cast<std::size_t>(id.as_int()), text, 1);
+  }
+  for (const Json& t : file.find("added_tokens")->as_array()) {
+    put(static_cast<std::size_t>(t.find("id")->as_int()), t.find("content")->as_string(),
+        t.find("special")->as_bool() ? 3 : 4);
+  }
+  for (const Json& m : file.find("model")->find("merges")->as_array()) {
+    v.merges.push_back(m.is_string() ? m.as_string() : m.as_array()[0].as_string() + " " + m.as_array()[1].as_string());
+  }
+  return v;
+}
+
+// One for each kind of `pre`: equal to the tokenizer.json of that model.
+class GgufPre : public testing::TestWithParam<std::pair<const char*, const char*>> {};
+
+TEST_P(GgufPre, EqualsTokenizerJson) {
+  const auto [name, pre] = GetParam();
+  const auto text = test::read_data("tokenizers/" + std::string(name) + ".json");
+  const auto strings = test::read_data("tokenizers/strings.jsonl");
+  const auto rows = test::read_data("tokenizers/" + std::string(name) + ".jsonl");
+  if (!text || !strings || !rows) GTEST_SKIP() << test::kNoShared;
+  const auto file = parse_json(*text, {.max_members = 0, .reject_duplicate_keys = false});
+  ASSERT_TRUE(file);
+  VocabData v = gguf_of(*file, pre);
+  v.add_bos = false;
+  const auto t = make_tokenizer(v);
+  ASSERT_TRUE(t) << t.error().message;
+  const auto expected = test::parse_lines(*rows);
+  const auto inputs = test::parse_lines(*strings);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const std::string& s = inputs[i].find("text")->as_string();
+    const Json* plain = expected[i].find("plain");
+    ASSERT_EQ((*t)->encode(s, kText), ids_of(*expected[i].find("ids"))) << s;
+    ASSERT_EQ((*t)->encode(s, kPlain), ids_of(plain ? *plain : *expected[i].find("ids"))) << s;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, GgufPre,
+                         testing::Values(std::pair("smollm2", "smollm"), std::pair("gpt-2", "gpt-2"),
+                                         std::pair("mpt", "mpt"), std::pair("llama3", "llama-bpe"),
+                                         std::pair("qwen2", "qwen2"), std::pair("qwen36", "qwen35"),
+                                         std::pair("gpt-oss", "gpt-4o"), std::pair("mistral-nemo", "tekken"),
+                                         std::pair("deepseek-coder", "deepseek-coder"),
+                                         std::pair("deepseek-v3", "deepseek-v3")),
+                         [](const auto& info) {
+                           std::string name = info.param.second;
+                           for (char& c : name) c = c == '-' ? '_' : c;
+                           return name;
+                         });
+
+// llama.cpp's own vocabularies and strings. It does not apply NFC: where its ids differ on text that NFC changes,
+// Hugging Face is right, and the ids must be those of the composed text.
+TEST(Gguf, VocabulariesOfLlamaCpp) {
+  int files = 0, cases = 0, differing = 0;
+  for (const std::string name : {"gpt-2", "mpt", "deepseek-coder", "llama-bpe", "qwen2"}) {
+    const auto bytes = test::read_data("vocab/" + name + ".gguf");
+    const auto inputs = test::read_data("vocab/" + name + ".gguf.inp");
+    const auto outputs = test::read_data("vocab/" + name + ".gguf.out");
+    if (!bytes || !inputs || !outputs) continue;
+    const auto v = test::GgufKeys::read(*bytes);
+    ASSERT_TRUE(v);
+    const auto t = make_tokenizer(*v);
+    ASSERT_TRUE(t) << name << ": " << t.error().message;
+    ++files;
+    const std::string border = "\n__ggml_vocab_test__\n";
+    std::string_view in = *inputs, out = *outputs;
+    while (!out.empty()) {
+      const std::string_view line = out.substr(0, out.find('\n'));
+      out.remove_prefix(std::min(out.size(), line.size() + 1));
+      const std::size_t end = in.find(border);
+      const std::string_view text = in.substr(0, end);
+      in.remove_prefix(end == std::string_view::npos ? in.size() : end + border.size());
+      std::string got;
+      for (const TokenId id : (*t)->encode(text, kText)) got += " " + std::to_string(id);
+      differing += got != line;
+      ++cases;
+      EXPECT_TRUE(got == line || (name == "mpt" || name == "qwen2")) << name << ": " << text;
+    }
+  }
+  if (files == 0) GTEST_SKIP() << test::kNoShared;
+  EXPECT_GE(cases, 40 * files);
+  EXPECT_LE(differing, 2) << "only what NFC changes";
+}
+
+TEST(Gguf, SmolLm2FromItsFile) {
+  const std::string path = test::smollm2_gguf();
+  if (path.empty()) GTEST_SKIP() << "skipped: no SmolLM2 GGUF";
+  const auto v = test::GgufKeys::read(test::read_file(path).substr(0, 8u << 20));
+  ASSERT_TRUE(v);
+  const auto t = make_tokenizer(*v);
+  ASSERT_TRUE(t) << t.error().message;
+  EXPECT_EQ((*t)->size(), 49152);
+  EXPECT_EQ((*t)->bos(), 1);
+  EXPECT_EQ((*t)->eos(), 2);
+  EXPECT_EQ((*t)->special_text("eos_token"), "<|im_end|>");
+  EXPECT_EQ((*t)->end_ids(), (Ids{0, 2}));
+  EXPECT_EQ((*t)->encode("x", {}), (*t)->encode("x", kText)) << "the file says add_bos_token = false";
+  const auto strings = test::read_data("tokenizers/strings.jsonl");
+  const auto rows = test::read_data("tokenizers/smollm2.jsonl");
+  ASSERT_TRUE(strings && rows);
+  const auto inputs = test::parse_lines(*strings), expected = test::parse_lines(*rows);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    EXPECT_EQ((*t)->encode(inputs[i].find("text")->as_string(), kText), ids_of(*expected[i].find("ids")));
+  }
+}
+
+// The rendered prompt with the contents of the messages marked as coming from outside.
+TEST(SmolLm2, PromptsAsMarkedText) {
+  const auto goldens = test::read_data("smollm2/goldens.json");
+  const auto t = test::published_tokenizer("smollm2");
+  if (!goldens || !t) GTEST_SKIP() << test::kNoShared;
+  const auto file = parse_json(*goldens, {.max_members = 0});
+  ASSERT_TRUE(file);
+  int literals = 0, cases = 0;
+  for (const Json& c : file->find("cases")->as_array()) {
+    const std::string& prompt = c.find("prompt")->as_string();
+    const Ids want = ids_of(*c.find("prompt_ids"));
+    std::vector<MarkedText> pieces;
+    std::size_t at = 0;
+    if (const Json* messages = c.find("messages")) {
+      for (const Json& m : messages->as_array()) {
+        const std::string& content = m.find("content")->as_string();
+        const std::size_t begin = prompt.find(content, at);
+        ASSERT_NE(begin, std::string::npos);
+        pieces.push_back({std::string_view(prompt).substr(at, begin - at), true});
+        pieces.push_back({std::string_view(prompt).substr(begin, content.size()), false});
+        at = begin + content.size();
+        literals += content.find("<|im_") != std::string::npos;
+      }
+    }
+    pieces.push_back({std::string_view(prompt).substr(at), true});
+    EXPECT_EQ(t->encode_marked(pieces), want) << c.find("id")->as_string();
+    ++cases;
+  }
+  EXPECT_GE(cases, 20);
+  EXPECT_GE(literals, 1) << "one prompt has literals of special tokens in its content";
+}
+
+// ---- a vocabulary of bytes, for what files may say
+
+VocabData small_gguf() {
+  VocabData v;
+  v.ggml_model = "gpt2";
+  v.ggml_pre = "gpt-2";
+  for (char c = '!'; c <= '~'; ++c) v.tokens.emplace_back(1, c);
+  v.tokens.emplace_back("ab");
+  v.tokens.emplace_back("<|im_end|>");
+  v.tokens.emplace_back("<tool>");
+  v.tokens.emplace_back("[PAD97]");
+  v.tokens.emplace_back("[PAD98]");
+  v.token_types.assign(v.tokens.size(), 1);
+  v.token_types[95] = 3;
+  v.token_types[96] = 4;
+  v.token_types[97] = v.token_types[98] = 5;
+  v.merges = {"a b"};
+  return v;
+}
+
+TEST(Gguf, TypesOfTokens) {
+  const auto t = make_tokenizer(small_gguf());
+  ASSERT_TRUE(t) << t.error().message;
+  EXPECT_EQ((*t)->encode("ab<|im_end|><tool>", kText), (Ids{94, 95, 96}));
+  EXPECT_EQ((*t)->encode("<tool>", kPlain), (Ids{96}));
+  EXPECT_TRUE((*t)->is_special(95));
+  EXPECT_FALSE((*t)->is_special(96));
+  EXPECT_EQ((*t)->size(), 97) << "rows that the converter invented are padding";
+  EXPECT_EQ((*t)->token_bytes(97), "");
+  EXPECT_EQ((*t)->encode("[PAD97]", kText).size(), 7u);
+  EXPECT_EQ((*t)->end_ids(), (Ids{95}));
+}
+
+TEST(Gguf, BosIsImpliedByPreAndOverriddenByTheKey) {
+  VocabData v = small_gguf();
+  v.bos = 95;
+  EXPECT_EQ((*make_tokenizer(v))->encode("a", {}), (Ids{'a' - '!'}));
+  v.ggml_pre = "llama-bpe";
+  EXPECT_EQ((*make_tokenizer(v))->encode("a", {}), (Ids{95, 'a' - '!'}));
+  v.add_bos = false;
+  v.add_eos = true;
+  v.eos = 96;
+  EXPECT_EQ((*make_tokenizer(v))->encode("a", {}), (Ids{'a' - '!', 96}));
+}
+
+TEST(Gguf, ControlTokensAreNoWholePieces) {
+  VocabData v = small_gguf();
+  v.ggml_pre = "llama-bpe";  // ignore_merges
+  v.add_bos = false;
+  v.tokens[95] = "EOT";
+  const auto t = make_tokenizer(v);
+  ASSERT_TRUE(t) << t.error().message;
+  EXPECT_EQ((*t)->encode("EOT", kPlain).size(), 3u) << "a word of a client must not become a control token";
+  EXPECT_EQ((*t)->encode("EOT", kText), (Ids{95}));
+}
+
+TEST(Gguf, RefusalsNameTheKey) {
+  const auto param = [](auto change) {
+    VocabData v = small_gguf();
+    change(v);
+    const auto t = make_tokenizer(v);
+    EXPECT_FALSE(t);
+    if (t) return std::string();
+    EXPECT_NE(t.error().message.find(t.error().param), std::string::npos);
+    return t.error().param;
+  };
+  using V = VocabData;
+  EXPECT_EQ(param([](V& v) { v.ggml_model = "llama"; }), "tokenizer.ggml.model");
+  EXPECT_EQ(param([](V& v) { v.ggml_model = "bert"; }), "tokenizer.ggml.model");
+  EXPECT_EQ(param([](V& v) { v.ggml_pre = "somebody-new"; }), "tokenizer.ggml.pre");
+  EXPECT_EQ(param([](V& v) { v.ggml_pre = ""; }), "tokenizer.ggml.pre");
+  EXPECT_EQ(param([](V& v) { v.tokens.clear(); }), "tokenizer.ggml.tokens");
+  EXPECT_EQ(param([](V& v) { v.token_types.pop_back(); }), "tokenizer.ggml.token_type");
+  EXPECT_EQ(param([](V& v) { v.merges.emplace_back("ab"); }), "tokenizer.ggml.merges");
+  EXPECT_EQ(param([](V& v) { v.merges.emplace_back("a z"); }), "tokenizer.ggml.merges");
+  EXPECT_EQ(param([](V& v) { v.merges.emplace_back(""); }), "tokenizer.ggml.merges");
+  EXPECT_EQ(param([](V& v) { v.bos = 99; }), "tokenizer.ggml.bos_token_id");
+  EXPECT_EQ(param([](V& v) { v.eos = -1; }), "tokenizer.ggml.eos_token_id");
+  EXPECT_EQ(param([](V& v) { v.add_bos = true; }), "tokenizer.ggml.bos_token_id");
+}
+
+}  // namespace
+}  // namespace barg
