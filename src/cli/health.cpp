@@ -16,9 +16,11 @@ std::string own_url(const ServerOptions& server) {
   return "http://" + host + ":" + std::to_string(server.port) + "/health";
 }
 
+constexpr CommandFlag kFlags[] = {{"--url", "http://HOST:PORT", "Ask this server. Without it: the server of this configuration."}};
+
 int run_health(Invocation& invocation) {
   Io& io = invocation.io;
-  const std::string text = invocation.arguments.empty() ? own_url(invocation.settings.config.server) : invocation.arguments[0];
+  const std::string text = invocation.get("--url", own_url(invocation.settings.config.server));
   const Result<Url> url = parse_url(text);
   if (!url) {
     io.err << "error: " << url.error().message << "\n";
@@ -28,7 +30,7 @@ int run_health(Invocation& invocation) {
       http_request(*url, {.method = "GET", .path = url->path == "/" ? "/health" : url->path, .api_key = {}, .body = {}, .timeout_s = 5});
   if (!response) {
     io.err << "error: " << response.error().message << "\n";
-    return kExitUnavailable;
+    return kExitFailure;
   }
   if (response->status != 200) {
     io.err << "error: " << text << " answered " << response->status << ".\n";
@@ -41,11 +43,9 @@ int run_health(Invocation& invocation) {
 }  // namespace
 
 const Command kHealthCommand{.name = "health",
-                             .summary = "ask a running server whether it is ready (exit 0, 1 or 69)",
-                             .arguments = "[http://HOST:PORT/PATH]",
-                             .max_arguments = 1,
+                             .summary = "ask a running server whether it is ready (exit 0 or 1)",
                              .sections = "server.host server.port",
-                             .run = run_health,
-                             .details = "Without a URL it asks the server of this configuration."};
+                             .flags = kFlags,
+                             .run = run_health};
 
 }  // namespace barg::cli

@@ -73,6 +73,7 @@ int run_serve(Invocation& invocation) {
 
   LoadWatch watch;
   watch.done = [&](std::string_view phase, const std::string& detail) {
+    startup.release();
     phase == "note" ? startup.note(phase, detail) : startup.phase(phase, detail);
   };
   watch.progress = [&](double share) { startup.progress(share); };

@@ -194,8 +194,8 @@ std::vector<std::string> cross_check(const Config& config, std::vector<std::stri
 std::vector<std::string> describe_changes(const Settings& settings) {
   std::vector<std::string> lines;
   for (std::size_t i = 0; i < schema().size(); ++i) {
-    if (settings.origins[i] == "default") continue;
     const Option& option = schema()[i];
+    if (show(option, settings.config) == show(option, Config{})) continue;
     lines.push_back(std::string(option.key) + " = " + show_public(option, settings.config) + " (" + settings.origins[i] + ")");
   }
   return lines;

@@ -48,7 +48,7 @@ std::expected<Settings, Problems> load_settings(const Sources& sources);
 /// but likely a mistake. Looks at no file; model files are checked where they are opened.
 std::vector<std::string> cross_check(const Config& config, std::vector<std::string>& warnings);
 
-/// "kv.block_size = 32 (configs/my.yaml:4)" for each value that is not a default, secrets hidden.
+/// "kv.block_size = 32 (configs/my.yaml:4)" for each value that is not the default, secrets hidden.
 std::vector<std::string> describe_changes(const Settings& settings);
 
 }  // namespace barg::cli

@@ -15,26 +15,39 @@ std::string padded(std::string text, std::size_t width, bool right) {
 
 }  // namespace
 
+void StartupLog::release() {
+  released_ = true;
+  for (const Line& line : held_) show(line);
+  held_.clear();
+}
+
 void StartupLog::phase(std::string_view name, const std::string& detail) {
-  clear_progress();
   const double now = clock_.now();
-  const double ms = std::round((now - last_) * 10'000) / 10;
+  add({.name = std::string(name), .detail = detail, .ms = std::round((now - last_) * 10'000) / 10});
   last_ = now;
-  if (json_) {
-    log::info("startup", {{"phase", name}, {"ms", ms}, {"detail", detail}});
-    return;
-  }
-  const std::string shown = std::to_string(static_cast<std::int64_t>(std::lround(ms)));
-  io_.err << padded(shown, 6, true) << " ms  " << padded(std::string(name), 10, false) << detail << std::endl;
 }
 
 void StartupLog::note(std::string_view name, const std::string& sentence) {
+  add({.name = std::string(name), .detail = sentence, .ms = -1});
+}
+
+void StartupLog::add(Line line) {
   clear_progress();
-  if (json_) {
-    log::info("startup", {{"phase", name}, {"detail", sentence}});
+  if (released_) {
+    show(line);
   } else {
-    io_.err << padded("", 11, false) << padded(std::string(name), 10, false) << sentence << std::endl;
+    held_.push_back(std::move(line));
   }
+}
+
+void StartupLog::show(const Line& line) {
+  if (json_) {
+    std::vector<log::Field> fields{{"phase", line.name}, {"detail", line.detail}};
+    if (line.ms >= 0) fields.emplace_back("ms", line.ms);
+    return log::write(log::Level::kInfo, "startup", fields);
+  }
+  const std::string ms = line.ms < 0 ? "" : std::to_string(std::lround(line.ms)) + " ms";
+  io_.err << padded(ms, 9, true) << "  " << padded(line.name, 9, false) << line.detail << std::endl;
 }
 
 void StartupLog::progress(double share) {

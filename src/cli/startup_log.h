@@ -1,9 +1,11 @@
 // What `barg serve` tells while it starts: one line a phase with its milliseconds, as text for people or through
-// the log as JSON. Main thread only.
+// the log as JSON. Nothing shows before release(): a start that fails at once is one sentence, not a story.
+// Main thread only.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/env.h"
 #include "cli/command.h"
@@ -14,6 +16,8 @@ class StartupLog {
  public:
   StartupLog(Io& io, bool json) : io_(io), json_(json), start_(clock_.now()), last_(start_) {}
 
+  /// Shows what was held back and everything that comes.
+  void release();
   /// Ends the phase that began with the end of the last one.
   void phase(std::string_view name, const std::string& detail);
   /// A sentence without a duration.
@@ -24,6 +28,12 @@ class StartupLog {
   void ready(const std::string& example);
 
  private:
+  struct Line {
+    std::string name, detail;
+    double ms = 0;  ///< negative: a note
+  };
+  void add(Line line);
+  void show(const Line& line);
   void clear_progress();
 
   Io& io_;
@@ -31,6 +41,8 @@ class StartupLog {
   SteadyClock clock_;
   double start_, last_;
   int shown_percent_ = -1;
+  bool released_ = false;
+  std::vector<Line> held_;
 };
 
 }  // namespace barg::cli

@@ -174,7 +174,7 @@ TEST_F(SettingsTest, ContradictionsAreFoundTogether) {
 }
 
 TEST_F(SettingsTest, ChangesAreDescribedWithTheirOrigin) {
-  const auto settings = load_settings({.file = {}, .environment = {{"BARG_API_KEY", "sk"}}, .flags = {flag("--kv-cache-memory-bytes", "1GiB")}});
+  const auto settings = load_settings({.file = {}, .environment = {{"BARG_API_KEY", "sk"}}, .flags = {flag("--kv-cache-memory-bytes", "1GiB"), flag("--port", "8000")}});
   ASSERT_TRUE(settings);
   EXPECT_EQ(describe_changes(*settings),
             (std::vector<std::string>{"kv.memory_bytes = 1GiB (--kv-cache-memory-bytes)", "server.api_key = <1 hidden> (BARG_API_KEY)"}));

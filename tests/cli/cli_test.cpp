@@ -1,0 +1,195 @@
+// The commands from the outside: arguments in, exit code and text out. Those that need a model take the tiny
+// ones; the running server is tested in tests/end_to_end.
+#include "cli/cli.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/json.h"
+#include "cli/bundle.h"
+#include "cli/exit_codes.h"
+#include "support/data.h"
+
+namespace barg::cli {
+namespace {
+
+struct Done {
+  int code = 0;
+  std::string out, err;
+};
+
+Done barg(std::vector<std::string> args, const std::string& input = {}, const Environment& environment = {}) {
+  std::istringstream in(input);
+  std::ostringstream out, err;
+  Io io{.in = in, .out = out, .err = err};
+  const int code = run(args, environment, io);
+  return {code, out.str(), err.str()};
+}
+
+std::string temp_file(const std::string& name, const std::string& text) {
+  const std::string path = testing::TempDir() + "/cli_" + name;
+  std::ofstream(path, std::ios::binary) << text;
+  return path;
+}
+
+void expect_one_sentence(const Done& done, int code) {
+  EXPECT_EQ(done.code, code) << done.err;
+  EXPECT_EQ(done.out, "");
+  EXPECT_TRUE(done.err.starts_with("error: ")) << done.err;
+  EXPECT_EQ(done.err.find('\n'), done.err.size() - 1) << done.err;
+}
+
+TEST(Cli, HelpAndUsage) {
+  EXPECT_EQ(barg({"--help"}).code, kExitOk);
+  EXPECT_EQ(barg({}).code, kExitUsage);
+  EXPECT_EQ(barg({}).out, "");
+  for (const Command* command : commands()) {
+    const Done done = barg({std::string(command->name), "--help"});
+    EXPECT_EQ(done.code, kExitOk);
+    EXPECT_NE(done.out.find("Usage: barg " + std::string(command->name)), std::string::npos);
+  }
+  expect_one_sentence(barg({"srve"}), kExitUsage);
+  EXPECT_NE(barg({"srve"}).err.find("did you mean serve?"), std::string::npos);
+  EXPECT_EQ(barg({"serve", "--block-sise", "16"}).code, kExitUsage);
+  EXPECT_NE(barg({"serve", "--block-sise", "16"}).err.find("--block-size"), std::string::npos);
+}
+
+TEST(Cli, CodesTellTheSources) {
+  expect_one_sentence(barg({"serve", "--block-size", "17"}), kExitUsage);
+  expect_one_sentence(barg({"serve"}, "", {{"BARG_BLOCK_SIZE", "17"}}), kExitBadConfig);
+  const std::string file = temp_file("bad.yaml", "kv:\n  block_sise: 16\n");
+  expect_one_sentence(barg({"config", "check", "--config", file}), kExitBadConfig);
+  expect_one_sentence(barg({"config", "check"}, "", {{"BARG_CONFIG", file}}), kExitBadConfig);
+  // A flag names the file that counts.
+  const std::string good = temp_file("good.yaml", "kv:\n  block_size: 32\n");
+  EXPECT_EQ(barg({"config", "check", "--config", good}, "", {{"BARG_CONFIG", file}}).code, kExitOk);
+  // What takes no option does not look at them.
+  EXPECT_EQ(barg({"version"}, "", {{"BARG_CONFIG", file}, {"BARG_PORT", "x"}}).code, kExitOk);
+}
+
+TEST(Cli, ConfigPrintShowsValuesAndOrigins) {
+  const Done done = barg({"config", "print", "--port", "81"}, "", {{"BARG_BLOCK_SIZE", "32"}, {"BARG_API_KEY", "sk-secret"}});
+  EXPECT_EQ(done.code, kExitOk);
+  EXPECT_NE(done.out.find("  port: 81"), std::string::npos);
+  EXPECT_NE(done.out.find("# --port\n"), std::string::npos);
+  EXPECT_NE(done.out.find("# BARG_BLOCK_SIZE\n"), std::string::npos);
+  EXPECT_NE(done.out.find("# default\n"), std::string::npos);
+  EXPECT_EQ(done.out.find("sk-secret"), std::string::npos);
+  expect_one_sentence(barg({"config"}), kExitUsage);
+  expect_one_sentence(barg({"config", "prnt"}), kExitUsage);
+}
+
+TEST(Cli, VersionAsJson) {
+  const Done done = barg({"version", "--json"});
+  const Result<Json> json = parse_json(done.out);
+  ASSERT_TRUE(json) << done.out;
+  EXPECT_NE(json->find("version"), nullptr);
+  EXPECT_EQ(barg({"--version"}).out, barg({"version"}).out);
+}
+
+TEST(Cli, RenderATemplateFile) {
+  const std::string file = temp_file("t.jinja", "{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %} {{ strftime_now('%d %b %Y %H:%M:%S %A %j') }}");
+  const Done done = barg({"render", "--template", file, "--now", "2026-11-29T12:34:56"}, R"({"messages":[{"role":"user","content":"h\u00e9"}]})");
+  EXPECT_EQ(done.err, "");
+  EXPECT_EQ(done.out, "[user] h\u00e9 29 Nov 2026 12:34:56 Sunday 333");
+  expect_one_sentence(barg({"render", "--template", temp_file("e.jinja", "{{ raise_exception('please not') }}")}, "{}"), kExitFailure);
+  expect_one_sentence(barg({"render", "--template", temp_file("s.jinja", "{% if %}")}, "{}"), kExitFailure);
+  expect_one_sentence(barg({"render", "--template", file}, "[1]"), kExitFailure);
+  expect_one_sentence(barg({"render", "--template", file}, "{"), kExitFailure);
+  expect_one_sentence(barg({"render", "--template", "/nowhere.jinja"}, "{}"), kExitFailure);
+  expect_one_sentence(barg({"render"}, "{}"), kExitUsage);
+  for (const char* time : {"2026-11-29", "2026-02-30T00:00:00", "2026-11-29T12:34:56Z", "2026-11-29 12:34:56", "x"}) {
+    expect_one_sentence(barg({"render", "--template", file, "--now", time}, "{}"), kExitUsage);
+  }
+}
+
+TEST(Cli, HealthOfNobody) {
+  expect_one_sentence(barg({"health", "--url", "http://127.0.0.1:1"}), kExitFailure);
+  expect_one_sentence(barg({"health", "--url", "https://127.0.0.1"}), kExitUsage);
+}
+
+TEST(Cli, BadModelsAreOneSentence) {
+  for (const char* command : {"inspect", "serve", "complete", "chat", "tokenize"}) {
+    const bool positional = std::string(command) == "inspect" || std::string(command) == "serve" || std::string(command) == "tokenize";
+    const auto with = [&](const std::string& model) {
+      std::vector<std::string> args{command};
+      if (!positional) args.push_back("--model");
+      args.push_back(model);
+      return barg(args, "hi");
+    };
+    expect_one_sentence(with("/nowhere/model.gguf"), kExitFailure);
+    expect_one_sentence(with(temp_file("junk.gguf", "GGUF" + std::string(64, '\xff'))), kExitFailure);
+    expect_one_sentence(with(testing::TempDir()), kExitFailure);
+    expect_one_sentence(barg({command}), kExitUsage);
+  }
+}
+
+class CliModel : public testing::Test {
+ protected:
+  void SetUp() override {
+    model_ = test::shared_data("models/llama");
+    if (model_.empty()) GTEST_SKIP() << test::kNoShared;
+  }
+  std::string model_;
+};
+
+TEST_F(CliModel, InspectShowsThePlanBeforeLoading) {
+  const Done done = barg({"inspect", model_, "--kv-cache-dtype", "f16", "--kv-cache-memory-bytes", "1MiB"});
+  ASSERT_EQ(done.code, kExitOk) << done.err;
+  for (const char* part : {"llama", "memory plan:", "kv per token: ", "(f16)", "kv pool: ", "total: ", "verdict: valid"}) {
+    EXPECT_NE(done.out.find(part), std::string::npos) << part << "\n" << done.out;
+  }
+  EXPECT_NE(barg({"inspect", model_, "--tensors"}).out.size(), done.out.size());
+}
+
+TEST_F(CliModel, TokenizePrintsAList) {
+  const Done done = barg({"tokenize", "--model", model_}, "Hello, world");
+  ASSERT_EQ(done.code, kExitOk) << done.err;
+  const Result<Json> ids = parse_json(done.out);
+  ASSERT_TRUE(ids && ids->is_array() && ids->size() > 0) << done.out;
+  const Result<Json> bare = parse_json(barg({"tokenize", "--no-special", model_}, "Hello, world").out);
+  ASSERT_TRUE(bare);
+  EXPECT_LE(bare->size(), ids->size());
+  expect_one_sentence(barg({"tokenize", model_}, "\xff\xfe"), kExitFailure);
+  EXPECT_EQ(barg({"tokenize", "--no-special", model_}, "").out, "[]\n");
+}
+
+TEST_F(CliModel, CompleteIsRepeatable) {
+  const std::vector<std::string> args{"complete", "--model", model_, "--max-tokens", "8", "--temperature", "0", "--threads", "1", "Hello"};
+  const Done first = barg(args);
+  ASSERT_EQ(first.code, kExitOk) << first.err;
+  EXPECT_TRUE(first.out.ends_with('\n'));
+  EXPECT_EQ(barg(args).out, first.out);
+  std::vector<std::string> from_stdin(args.begin(), args.end() - 1);
+  EXPECT_EQ(barg(from_stdin, "Hello").out, first.out);
+  from_stdin.push_back("--echo");
+  EXPECT_EQ(barg(from_stdin, "Hello").out, "Hello" + first.out);
+  expect_one_sentence(barg({"complete", "--model", model_, "--temperature", "3", "x"}), kExitUsage);
+  expect_one_sentence(barg({"complete", "--model", model_, "--max-tokens", "0", "x"}), kExitUsage);
+}
+
+TEST_F(CliModel, ChatAnswersEachLine) {
+  const Done one = barg({"chat", "--model", model_, "--max-tokens", "4", "--temperature", "0", "Hi"});
+  ASSERT_EQ(one.code, kExitOk) << one.err;
+  const Done conversation = barg({"chat", "--model", model_, "--max-tokens", "4", "--temperature", "0"}, "Hi\n\nignored\n");
+  EXPECT_EQ(conversation.out, one.out);
+}
+
+TEST_F(CliModel, RenderWithTheModelsOwnTemplate) {
+  const Done done = barg({"render", "--model", model_}, R"({"messages":[{"role":"user","content":"hi"}],"add_generation_prompt":true})");
+  EXPECT_EQ(done.code, kExitOk) << done.err;
+  EXPECT_NE(done.out.find("hi"), std::string::npos);
+}
+
+TEST(Cli, ModelNamesComeFromPaths) {
+  EXPECT_EQ(default_model_name("/a/SmolLM2.Q4_1.gguf"), "SmolLM2.Q4_1");
+  EXPECT_EQ(default_model_name("/a/llama/"), "llama");
+  EXPECT_EQ(default_model_name("llama"), "llama");
+  EXPECT_EQ(default_model_name("/a/Llama-3.1-8B"), "Llama-3.1-8B");
+}
+
+}  // namespace
+}  // namespace barg::cli
