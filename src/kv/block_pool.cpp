@@ -108,9 +108,10 @@ void BlockPool::pin(BlockId b) {
   ++at(b).pins;
 }
 
-void BlockPool::unpin(BlockId b) {
+void BlockPool::unpin(BlockId b, StepId fence) {
   Block& x = at(b);
   CHECK(x.state == BlockState::kSealed && x.pins > 0);
+  if (fence > x.fence) x.fence = fence;
   if (--x.pins == 0 && x.refs == 0) settle(b);
 }
 

@@ -81,13 +81,14 @@ class BlockPool {
   /// else to Cached if it has a node, else to Blank.
   void drop(BlockId b, StepId fence);
 
-  /// Pins keep a block from being reused without being a table's reference (copies, later tier I/O).
+  /// Pins keep a block from being reused without being a table's reference (sources of copies, later tier I/O).
+  /// unpin() is to pin() as drop() is to adopt().
   void pin(BlockId b);
-  void unpin(BlockId b);
+  void unpin(BlockId b, StepId fence);
   /// Undo of pin(), like unadopt().
   void undo_pin(BlockId b, BlockState was, BlockId next);
 
-  /// Step `step` and all before it have finished: expired fences fall.
+  /// Step `step` and all before it have finished: expired fences fall, in the order in which they were set.
   void retire(StepId step);
   StepId retired() const { return retired_; }
   /// Fenced blocks whose content nobody can find: they hold nothing. Linear in the fenced blocks.

@@ -177,6 +177,10 @@ bool KvManager::adopt_hit(KvSeq s, const Hit& hit, StepId step, std::vector<Tail
   const bool copy = hit.copies_tail(b);
   t.sealed = hit.blocks - (copy ? 1 : 0);
   t.reserved = t.processed = hit.tokens;
+  if (copy) {
+    t.copy_step = step;
+    copying_.push_back({step, s});
+  }
   for (std::int32_t g = 0; g < num_groups(); ++g) {
     Group& group = groups_[idx(g)];
     Table& table = t.groups[idx(g)];
@@ -190,7 +194,7 @@ bool KvManager::adopt_hit(KvSeq s, const Hit& hit, StepId step, std::vector<Tail
                        .group = g, .block = block, .was = x.state, .next = x.next, .seq = s});
       if (source) {
         group.pool.pin(block);
-        unpins_.push_back({step, g, block});
+        t.sources.push_back(block);
         if (!take_block(s, g)) return false;
         copies.push_back({g, block, table.blocks.back(), b - 1});
       } else {
@@ -266,7 +270,7 @@ void KvManager::rollback(std::size_t mark) {
         break;
       case Undo::Kind::kPin:
         pool.undo_pin(u.block, u.was, u.next);
-        unpins_.pop_back();
+        t.sources.pop_back();
         break;
       case Undo::Kind::kTake:
         pool.untake(u.block, u.was);
@@ -274,6 +278,8 @@ void KvManager::rollback(std::size_t mark) {
         break;
       case Undo::Kind::kReserve: t.reserved = u.reserved; break;
       case Undo::Kind::kAdmit:
+        if (t.copy_step != StepId{}) copying_.pop_back();
+        t.copy_step = StepId{};
         t.sealed = t.reserved = t.processed = 0;
         for (Table& table : t.groups) table = {};
         break;
@@ -387,6 +393,7 @@ void KvManager::advance(KvSeq s, std::int32_t processed) {
 void KvManager::release(KvSeq s, StepId fence) {
   CHECK(!active_);
   Tables& t = at(s);
+  drop_sources(t, fence);
   for (std::int32_t g = 0; g < num_groups(); ++g) {
     Table& table = t.groups[idx(g)];
     for (auto i = static_cast<std::int32_t>(table.blocks.size()); i-- > table.first;) {
@@ -398,11 +405,21 @@ void KvManager::release(KvSeq s, StepId fence) {
 }
 
 void KvManager::retire(StepId step) {
-  // Copies' sources first: they are deeper in the trie than what the fences below let go.
-  for (; !unpins_.empty() && unpins_.front().step <= step; unpins_.pop_front()) {
-    groups_[idx(unpins_.front().group)].pool.unpin(unpins_.front().block);
+  for (; !copying_.empty() && copying_.front().step <= step; copying_.pop_front()) {
+    const Copying& c = copying_.front();
+    Tables& t = tables_[static_cast<std::size_t>(c.seq)];
+    if (t.in_use && t.copy_step == c.step) drop_sources(t, StepId{});
   }
   for (Group& g : groups_) g.pool.retire(step);
+}
+
+/// Before the table's own blocks: the source is the deepest of the path.
+void KvManager::drop_sources(Tables& t, StepId fence) {
+  for (std::int32_t g = 0; g < num_groups() && !t.sources.empty(); ++g) {
+    groups_[idx(g)].pool.unpin(t.sources[idx(g)], fence);
+  }
+  t.sources.clear();
+  t.copy_step = StepId{};
 }
 
 void KvManager::forget_cache() {

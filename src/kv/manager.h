@@ -187,6 +187,8 @@ class KvManager {
     std::int32_t sealed = 0;      // blocks [0, sealed) are full, the others open; equal in all groups
     std::int32_t reserved = 0;    // tokens that have blocks
     std::int32_t processed = 0;   // tokens whose step has retired
+    std::vector<BlockId> sources; // pinned: step copy_step copies them, one per group
+    StepId copy_step{};
   };
   /// What a Transaction has done, undone from the back.
   struct Undo {
@@ -203,10 +205,9 @@ class KvManager {
     std::int32_t tokens = 0;      // tokens served: blocks*B, or one less if the last block is copied
     bool copies_tail(std::int32_t b) const { return tokens < blocks * b; }
   };
-  struct Unpin {
+  struct Copying {
     StepId step{};
-    std::int32_t group = 0;
-    BlockId block = kNoBlock;
+    KvSeq seq{};
   };
 
   static std::size_t idx(std::int32_t g) { return static_cast<std::size_t>(g); }
@@ -221,6 +222,7 @@ class KvManager {
   bool fits(const TokenView& log, const Hit& hit, const Admission& rule, const Tables& t) const;
   bool adopt_hit(KvSeq s, const Hit& hit, StepId step, std::vector<TailCopy>& copies);
   bool take_block(KvSeq s, std::int32_t g);
+  void drop_sources(Tables& t, StepId fence);
   void rollback(std::size_t mark);
   void commit();
   void unpublish(std::int32_t g, BlockId b);
@@ -235,7 +237,7 @@ class KvManager {
   PrefixTree tree_;
   std::vector<Tables> tables_;    // index = KvSeq
   std::vector<KvSeq> free_tables_;
-  std::deque<Unpin> unpins_;      // ascending steps
+  std::deque<Copying> copying_;   // ascending steps; entries of released sequences are skipped
   bool active_ = false;           // a Transaction exists
   std::vector<Undo> undo_;
   std::function<bool()> hook_;

@@ -62,6 +62,8 @@ void KvManager::check_tables() const {
     std::vector<std::int32_t> refs(static_cast<std::size_t>(pool.size())), pins(refs);
     for (const Tables& t : tables_) {
       if (!t.in_use) continue;
+      CHECK(t.sources.empty() == (t.copy_step == StepId{}));
+      if (!t.sources.empty()) ++pins[idx(t.sources[idx(g)])];
       const Table& table = t.groups[idx(g)];
       const auto size = static_cast<std::int32_t>(table.blocks.size());
       CHECK(size == (t.reserved + b - 1) / b);  // never more blocks than its own length asks for
@@ -75,9 +77,6 @@ void KvManager::check_tables() const {
         ++refs[idx(block)];
         CHECK(pool[block].state == (i < t.sealed ? BlockState::kSealed : BlockState::kOpen));
       }
-    }
-    for (const Unpin& u : unpins_) {
-      if (u.group == g) ++pins[idx(u.block)];
     }
     for (BlockId block = 0; block < pool.size(); ++block) {
       CHECK(pool[block].refs == refs[idx(block)] && pool[block].pins == pins[idx(block)]);
@@ -126,6 +125,7 @@ Digest KvManager::state_digest() const {
   const Digest tree = tree_.state_digest();
   h.update(tree.data(), tree.size());
   for (const Tables& t : tables_) {
+    for (BlockId b : t.sources) number(b);
     for (std::int32_t v : {std::int32_t{t.in_use}, t.sealed, t.reserved, t.processed}) number(v);
     for (const Table& table : t.groups) {
       number(table.first);
@@ -133,7 +133,7 @@ Digest KvManager::state_digest() const {
       number(-2);
     }
   }
-  for (const Unpin& u : unpins_) number(u.block), number(u.group), number(static_cast<std::int64_t>(u.step));
+  for (const Copying& c : copying_) number(static_cast<std::int64_t>(c.seq)), number(static_cast<std::int64_t>(c.step));
   return h.finish();
 }
 

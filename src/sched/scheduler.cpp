@@ -330,7 +330,7 @@ void Scheduler::check_integrity() const {
     s->check();
     CHECK(s->in_flight == in_flight[s.get()] && s->drafted == 0);
     CHECK(s->state != SeqState::kFinished || s->in_flight > 0);
-    CHECK(s->expected - s->known() <= s->in_flight);
+    CHECK(s->state == SeqState::kFinished || s->expected - s->known() <= s->in_flight);
     waiting += s->state == SeqState::kWaiting ? 1 : 0;
     waiting_tokens += s->state == SeqState::kWaiting ? s->known() : 0;
     running += s->state == SeqState::kRunning ? 1 : 0;

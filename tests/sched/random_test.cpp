@@ -1,0 +1,122 @@
+// Thousands of random schedules against the oracle: every sequence gives what it gives alone (P1-P8, P17).
+// BARG_SIM_RUNS in the environment sets the number of schedules per configuration (scripts/test --full).
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "support/sim.h"
+
+namespace barg::test {
+namespace {
+
+int runs_per_config(int fallback) {
+  const char* text = std::getenv("BARG_SIM_RUNS");
+  return text != nullptr ? std::max(1, std::atoi(text)) : fallback;
+}
+
+struct Totals {
+  sched::Counters sum;
+  std::int64_t finished = 0;
+  void add(const sched::Counters& c) {
+    sum.steps += c.steps;
+    sum.mixed_steps += c.mixed_steps;
+    sum.preemptions += c.preemptions;
+    sum.prefix_hits += c.prefix_hits;
+    sum.resume_hits += c.resume_hits;
+    sum.dropped_tokens += c.dropped_tokens;
+    sum.deferrals += c.deferrals;
+    sum.bypasses += c.bypasses;
+    sum.recomputed_tokens += c.recomputed_tokens;
+    sum.computed_tokens += c.computed_tokens;
+  }
+};
+
+void run(const SimConfig& config, std::uint64_t first_seed, int runs, Totals& totals) {
+  for (int i = 0; i < runs; ++i) {
+    const std::uint64_t seed = first_seed + static_cast<std::uint64_t>(i);
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Sim sim(config, seed);
+    sim.run_random();
+    if (::testing::Test::HasFailure()) return;
+    if (config.fault_rate == 0 && i % 8 == 0) sim.check_replay();
+    totals.add(sim.scheduler().counters());
+  }
+}
+
+std::vector<std::vector<FakeGroup>> group_sets(std::int32_t b) {
+  // Pools just above what one longest sequence needs, so that sequences fight.
+  const std::int64_t full = 160 / b + 3;
+  return {{{0, full}}, {{24, 12}}, {{0, full}, {40, 14}}, {{20, 10}, {0, full}, {0, full + 2}}};
+}
+
+class RandomSchedules : public ::testing::TestWithParam<std::tuple<int, int, int, bool>> {};
+
+TEST_P(RandomSchedules, EveryChoiceEqualsItsRunAlone) {
+  const auto [block, depth, budget, caching] = GetParam();
+  Totals totals;
+  std::uint64_t seed = 1000;
+  for (const auto& groups : group_sets(block)) {
+    SimConfig c;
+    c.block_tokens = block;
+    c.groups = groups;
+    c.pipeline_depth = depth;
+    c.budget = budget;
+    c.prefix_caching = caching;
+    run(c, seed, runs_per_config(12), totals);
+    if (HasFailure()) return;
+    seed += 100000;
+  }
+  EXPECT_EQ(totals.sum.prefix_hits > 0, caching);
+  EXPECT_GT(totals.sum.dropped_tokens, 0U);  // of cancelled sequences, and behind stops
+  if (budget == 1) return;  // one sequence at a time: nothing to fight about
+  EXPECT_GT(totals.sum.mixed_steps, 0U);
+  EXPECT_GT(totals.sum.preemptions, 0U);
+  EXPECT_GT(totals.sum.recomputed_tokens, 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Matrix, RandomSchedules,
+                         ::testing::Combine(::testing::Values(4, 16, 32), ::testing::Values(0, 1, 2),
+                                            ::testing::Values(1, 5, 32, 200), ::testing::Bool()));
+
+TEST(RandomSchedules, FailedAllocationsOnlyDelay) {
+  Totals totals;
+  for (int depth : {0, 1, 2}) {
+    SimConfig c;
+    c.block_tokens = 8;
+    c.groups = {{0, 26}, {24, 16}};
+    c.pipeline_depth = depth;
+    c.fault_rate = 0.2;
+    run(c, 7000, runs_per_config(40), totals);
+  }
+  EXPECT_GT(totals.sum.preemptions, 0U);
+}
+
+TEST(RandomSchedules, ManyStormsOfCancels) {
+  Totals totals;
+  for (int depth : {0, 2}) {
+    SimConfig c;
+    c.block_tokens = 8;
+    c.groups = {{0, 30}};
+    c.pipeline_depth = depth;
+    c.cancel_rate = 0.3;
+    c.requests = 40;
+    run(c, 9000, runs_per_config(40), totals);
+  }
+}
+
+TEST(RandomSchedules, LooseSpaceHitsAndNeverPreempts) {
+  Totals totals;
+  SimConfig c;
+  c.groups = {{0, 400}};
+  c.pipeline_depth = 1;
+  c.requests = 30;
+  c.max_num_seqs = 16;
+  run(c, 11000, runs_per_config(40), totals);
+  EXPECT_EQ(totals.sum.preemptions, 0U);
+  EXPECT_EQ(totals.sum.recomputed_tokens, 0U);
+  EXPECT_GT(totals.sum.prefix_hits, 0U);
+  EXPECT_GT(totals.sum.deferrals, 0U);
+}
+
+}  // namespace
+}  // namespace barg::test

@@ -1,0 +1,457 @@
+// Sim: drives a Scheduler and a FakeDevice with seeded random (or scripted) inputs, checks every invariant after
+// every operation, and keeps a journal of the inputs from which the run can be replayed byte for byte.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/env.h"
+#include "sched/scheduler.h"
+#include "support/fake_runner.h"
+
+namespace barg::test {
+
+struct SimConfig {
+  std::int32_t block_tokens = 16;
+  std::vector<FakeGroup> groups{{0, 24}};
+  std::int32_t pipeline_depth = 0;
+  std::int32_t budget = 32;
+  std::int32_t max_num_seqs = 6;
+  std::int32_t max_model_len = 160;
+  bool prefix_caching = true;
+  double itl_target_ms = 10;
+  double watermark = 0.02;
+  std::int32_t vocab = 50;
+  double fault_rate = 0;            ///< block allocations that fail
+  kv::BlockKeyFn key = &kv::block_key;
+  bool check_every_step = true;
+  // -- random traffic
+  std::int32_t requests = 12;
+  std::int32_t prompt_max = 90;
+  std::int32_t output_max = 40;
+  std::int32_t prefixes = 3;        ///< shared prompt beginnings
+  double cancel_rate = 0.02;
+  double pause_rate = 0.3;          ///< iterations that collect nothing although something could be collected
+
+  sched::SchedulerConfig scheduler() const {
+    sched::SchedulerConfig c;
+    c.options.max_num_seqs = max_num_seqs;
+    c.options.max_num_batched_tokens = budget;
+    c.options.itl_target_ms = itl_target_ms;
+    c.options.watermark = watermark;
+    c.options.pipeline_depth = pipeline_depth;
+    c.options.ageing_s = 0.5;
+    c.max_model_len = max_model_len;
+    c.end_ids = {2};
+    c.kv.block_tokens = block_tokens;
+    c.kv.enable_prefix_caching = prefix_caching;
+    c.kv.key = key;
+    for (const FakeGroup& g : groups) {
+      c.kv.groups.push_back({g.window > 0 ? kv::GroupKind::kSlidingWindow : kv::GroupKind::kFull, g.window,
+                             g.num_blocks, 1024});
+    }
+    c.key_root = "fake";
+    return c;
+  }
+};
+
+/// One input of the scheduler, in order: enough to replay it.
+struct JournalEntry {
+  enum class Kind : std::uint8_t { kAdd, kCancel, kFinishAt, kPlan, kApply } kind;
+  double now = 0;
+  sched::SequenceSpec spec;
+  RequestId request{};
+  std::int32_t choice = 0, output_tokens = 0;
+  sched::StepResult result;
+};
+
+/// Every byte of a plan that matters.
+inline std::string plan_bytes(const sched::StepPlan& p) {
+  std::string out;
+  const auto put = [&out](std::int64_t v) { out.append(reinterpret_cast<const char*>(&v), sizeof v); };
+  put(static_cast<std::int64_t>(p.id));
+  for (const auto& i : p.items) {
+    for (std::int64_t v : {static_cast<std::int64_t>(i.seq), std::int64_t{i.epoch}, std::int64_t{i.start},
+                           std::int64_t{i.count}, std::int64_t{i.token_offset}, std::int64_t{i.table_offset},
+                           static_cast<std::int64_t>(i.want), std::int64_t{i.logits_begin}, std::int64_t{i.sample},
+                           std::int64_t{i.output_index}}) {
+      put(v);
+    }
+  }
+  for (TokenId t : p.tokens) put(t);
+  for (const auto& t : p.tables) put(t.offset), put(t.length);
+  for (BlockId b : p.block_ids) put(b);
+  for (const auto& c : p.copies) put(c.group), put(c.src), put(c.dst), put(c.tokens);
+  out.append(reinterpret_cast<const char*>(&p.predicted_s), sizeof p.predicted_s);
+  return out;
+}
+
+class Sim {
+ public:
+  /// Seconds of a step; the default is a machine with a fixed cost, a cost per row and one per key.
+  using CostFn = double (*)(const Sim&, const sched::StepPlan&);
+
+  Sim(const SimConfig& config, std::uint64_t seed)
+      : config_(config), rng_(seed), scheduler_(config.scheduler()),
+        device_(config.groups, config.block_tokens, config.vocab) {
+    if (config.fault_rate > 0) {
+      scheduler_.kv_for_test().set_allocation_hook([this] { return rng_.uniform() >= config_.fault_rate; });
+    }
+    for (std::int32_t i = 0; i < std::max(1, config.prefixes); ++i) {
+      prefixes_.push_back(random_tokens(config.prompt_max));
+    }
+  }
+
+  // ---- scripted use
+
+  RequestId submit(std::shared_ptr<Request> r) {
+    r->id = static_cast<RequestId>(++requests_);
+    if (!r->sampling.seed) r->sampling.seed = requests_;
+    for (std::int32_t c = 0; c < r->n; ++c) {
+      sched::SequenceSpec spec{static_cast<SeqId>(++sequences_), r, c};
+      const auto ok = scheduler_.add(spec, now_);
+      EXPECT_TRUE(ok.has_value()) << (ok ? "" : ok.error().message);
+      journal_.push_back({.kind = JournalEntry::Kind::kAdd, .now = now_, .spec = spec, .result = {}});
+      device_.add(spec.id, r, c);
+      live_.insert(spec.id);
+      choices_.emplace(std::pair{r->id, c}, Delivered(Truth(r, c, config_.vocab)));
+    }
+    check();
+    return r->id;
+  }
+
+  bool plan() {
+    const std::vector<const sched::Sequence*> before(scheduler_.running().begin(), scheduler_.running().end());
+    journal_.push_back({.kind = JournalEntry::Kind::kPlan, .now = now_, .spec = {}, .result = {}});
+    auto p = scheduler_.plan(now_);
+    plans_.push_back(p ? plan_bytes(*p) : std::string());
+    check_oldest(before);
+    if (!p) {
+      // Nothing in flight and something unfinished: there must be a next step (unless allocations were failed).
+      EXPECT_TRUE(!outstanding_.empty() || scheduler_.unfinished() == 0 || config_.fault_rate > 0) << "stalled";
+      check();
+      return false;
+    }
+    check_plan(*p);
+    outstanding_.push_back(std::move(*p));
+    check();
+    return true;
+  }
+
+  void collect() {
+    ASSERT_FALSE(outstanding_.empty());
+    const sched::StepPlan plan = std::move(outstanding_.front());
+    outstanding_.pop_front();
+    sched::StepResult result = device_.execute(plan);
+    result.seconds = cost_(*this, plan);
+    now_ += result.seconds;
+    last_step_s_ = result.seconds;
+    journal_.push_back({.kind = JournalEntry::Kind::kApply, .now = now_, .spec = {}, .result = result});
+    take(scheduler_.apply(std::move(result), now_));
+    check();
+  }
+
+  void cancel(RequestId id) {
+    journal_.push_back({.kind = JournalEntry::Kind::kCancel, .now = now_, .spec = {}, .request = id, .result = {}});
+    for (auto& [key, d] : choices_) d.cut = d.cut || key.first == id;
+    take(scheduler_.cancel(id, now_));
+    check();
+  }
+
+  void finish_at(RequestId id, std::int32_t choice, std::int32_t output_tokens) {
+    journal_.push_back({.kind = JournalEntry::Kind::kFinishAt, .now = now_, .spec = {}, .request = id,
+                        .choice = choice, .output_tokens = output_tokens, .result = {}});
+    choices_.at({id, choice}).cut = true;
+    take(scheduler_.finish_at(id, choice, output_tokens, now_));
+    check();
+  }
+
+  void step() {
+    while (plan()) {
+    }
+    if (!outstanding_.empty()) collect();
+  }
+
+  /// Runs until all is done. A finite bound stands for liveness.
+  void drain(std::int64_t max_steps = 100000) {
+    while ((scheduler_.unfinished() > 0 || !outstanding_.empty()) && max_steps-- > 0) {
+      step();
+      if (::testing::Test::HasFailure()) return;
+    }
+    EXPECT_EQ(scheduler_.unfinished(), 0) << "not finished in time";
+  }
+
+  // ---- random use
+
+  std::vector<TokenId> random_tokens(std::int32_t n) {
+    std::vector<TokenId> out;
+    for (std::int32_t i = 0; i < n; ++i) out.push_back(static_cast<TokenId>(rng_.below(static_cast<std::uint64_t>(config_.vocab))));
+    return out;
+  }
+
+  std::shared_ptr<Request> random_request() {
+    auto r = std::make_shared<Request>();
+    const auto& prefix = prefixes_[rng_.below(prefixes_.size())];
+    const auto shared = static_cast<std::int32_t>(rng_.below(static_cast<std::uint64_t>(config_.prompt_max) + 1));
+    r->prompt.assign(prefix.begin(), prefix.begin() + shared);
+    const auto own = static_cast<std::int32_t>(rng_.below(static_cast<std::uint64_t>(config_.prompt_max - shared) + 1));
+    const auto tail = random_tokens(rng_.below(3) == 0 ? 0 : own);
+    r->prompt.insert(r->prompt.end(), tail.begin(), tail.end());
+    if (r->prompt.empty()) r->prompt.push_back(1);
+    if (rng_.below(3) == 0) {  // exactly at block edges
+      const std::size_t whole = r->prompt.size() - r->prompt.size() % static_cast<std::size_t>(config_.block_tokens);
+      if (whole > 0) r->prompt.resize(whole);
+    }
+    SamplingParams& p = r->sampling;
+    p.max_tokens = 1 + static_cast<std::int32_t>(rng_.below(static_cast<std::uint64_t>(config_.output_max)));
+    p.ignore_eos = rng_.below(2) == 0;
+    if (rng_.below(4) == 0) p.stop_token_ids = {3, 4};
+    if (rng_.below(4) == 0) p.min_tokens = static_cast<std::int32_t>(rng_.below(5));
+    if (rng_.below(8) == 0) {
+      p.prompt_logprobs = 1;
+      if (rng_.below(2) == 0) p.max_tokens = 0;
+    }
+    r->n = rng_.below(5) == 0 ? 2 + static_cast<std::int32_t>(rng_.below(3)) : 1;
+    r->priority = static_cast<Priority>(rng_.below(3));
+    r->cache_salt = rng_.below(4) == 0 ? "other" : "";
+    p.seed = rng_.below(3);
+    return r;
+  }
+
+  void run_random() {
+    std::int32_t left = config_.requests;
+    while ((left > 0 || scheduler_.unfinished() > 0 || !outstanding_.empty()) && !::testing::Test::HasFailure()) {
+      if (left > 0 && rng_.below(3) == 0) {
+        auto r = random_request();
+        if (scheduler_.check_request(*r)) {
+          submit(std::move(r));
+        } else {
+          ++refused_;
+        }
+        --left;
+      }
+      if (rng_.uniform() < config_.cancel_rate && requests_ > 0) {
+        const auto id = static_cast<RequestId>(1 + rng_.below(requests_));
+        if (rng_.below(2) == 0) {
+          cancel(id);
+        } else if (choices_.contains({id, 0})) {
+          finish_at(id, 0, 1);
+        }
+      }
+      const bool launched = plan();
+      if (!outstanding_.empty() && (!launched || rng_.uniform() >= config_.pause_rate)) collect();
+    }
+    finish_checks();
+  }
+
+  /// At the end of everything: nothing is held, every choice had its one end, every id came back once.
+  void finish_checks() {
+    ASSERT_TRUE(errors_in_device().empty()) << errors_in_device();
+    for (const auto& g : scheduler_.kv().usage().groups) {
+      EXPECT_EQ(g.open + g.sealed + g.fenced, 0);
+    }
+    EXPECT_TRUE(live_.empty());
+    EXPECT_EQ(scheduler_.facts().waiting + scheduler_.facts().running + scheduler_.facts().finishing, 0);
+    for (auto& [key, d] : choices_) check_delivered(d);
+  }
+
+  /// The journal's inputs through a fresh scheduler give the same plans.
+  void check_replay() const {
+    SimConfig c = config_;
+    ASSERT_EQ(c.fault_rate, 0);
+    sched::Scheduler fresh(c.scheduler());
+    std::size_t plan = 0;
+    for (const JournalEntry& e : journal_) {
+      switch (e.kind) {
+        case JournalEntry::Kind::kAdd: ASSERT_TRUE(fresh.add(e.spec, e.now).has_value()); break;
+        case JournalEntry::Kind::kCancel: fresh.cancel(e.request, e.now); break;
+        case JournalEntry::Kind::kFinishAt: fresh.finish_at(e.request, e.choice, e.output_tokens, e.now); break;
+        case JournalEntry::Kind::kApply: fresh.apply(e.result, e.now); break;
+        case JournalEntry::Kind::kPlan: {
+          const auto p = fresh.plan(e.now);
+          ASSERT_EQ(p ? plan_bytes(*p) : std::string(), plans_[plan++]) << "plan " << plan;
+        }
+      }
+    }
+  }
+
+  // ---- what tests look at
+
+  struct Delivered {
+    explicit Delivered(Truth t) : truth(std::move(t)) {}
+    Truth truth;
+    std::vector<TokenId> tokens;
+    std::vector<TokenLogprobs> prompt_logprobs;
+    FinishReason finish = FinishReason::kNone;
+    RequestStats stats;
+    bool cut = false;  ///< cancelled or stopped from outside
+    std::vector<double> times;
+  };
+  Delivered& delivered(RequestId id, std::int32_t choice = 0) { return choices_.at({id, choice}); }
+  sched::Scheduler& scheduler() { return scheduler_; }
+  FakeDevice& device() { return device_; }
+  const std::deque<sched::StepPlan>& outstanding() const { return outstanding_; }
+  double now() const { return now_; }
+  void set_now(double t) { now_ = t; }
+  double last_step_s() const { return last_step_s_; }
+  void set_cost(CostFn f) { cost_ = f; }
+  double slowness = 1;  ///< multiplies every step's time
+  std::int64_t refused() const { return refused_; }
+  std::string errors_in_device() const {
+    std::string out;
+    for (const auto& e : device_.errors()) out += e + "\n";
+    return out;
+  }
+
+  static double default_cost(const Sim& sim, const sched::StepPlan& plan) {
+    double keys = 0;
+    for (const auto& i : plan.items) keys += sched::StepCost::of(i.start, i.count).keys;
+    return sim.slowness * (1e-3 + 2e-4 * plan.rows() + 1e-7 * keys);
+  }
+
+ private:
+  void take(const sched::Effects& effects) {
+    for (const TokenEvent& e : effects.events) {
+      Delivered& d = choices_.at({e.request, e.choice});
+      EXPECT_EQ(d.finish, FinishReason::kNone) << "an event behind the last";
+      EXPECT_EQ(e.first_index, static_cast<std::int32_t>(d.tokens.size())) << "tokens are not contiguous";
+      for (const OutputToken& t : e.tokens) {
+        d.tokens.push_back(t.id);
+        d.times.push_back(now_);
+      }
+      if (!e.prompt_logprobs.empty()) {
+        EXPECT_TRUE(d.prompt_logprobs.empty());
+        d.prompt_logprobs = e.prompt_logprobs;
+      }
+      d.finish = e.finish;
+      d.stats = e.stats;
+    }
+    for (SeqId id : effects.released) {
+      EXPECT_EQ(live_.erase(id), 1U) << "released twice";
+      device_.remove(id);
+    }
+  }
+
+  void check_delivered(Delivered& d) {
+    FinishReason why = FinishReason::kNone;
+    std::vector<TokenId> expected = d.truth.outputs(config_.max_model_len, {2}, why);
+    EXPECT_NE(d.finish, FinishReason::kNone);
+    if (d.finish == FinishReason::kAbort || (d.cut && d.finish == FinishReason::kStop)) {
+      ASSERT_LE(d.tokens.size(), expected.size());
+      expected.resize(d.tokens.size());
+    } else {
+      EXPECT_EQ(d.finish, why);
+      check_scores(d);
+    }
+    EXPECT_EQ(d.tokens, expected);
+  }
+
+  void check_scores(Delivered& d) {
+    const Request& r = d.truth.request();
+    const bool wanted = r.sampling.prompt_logprobs.has_value() && &d == &choices_.at({r.id, 0});
+    ASSERT_EQ(d.prompt_logprobs.size(), wanted ? r.prompt.size() : 0U);
+    for (std::size_t i = 1; i < d.prompt_logprobs.size(); ++i) {
+      EXPECT_EQ(d.prompt_logprobs[i].id, r.prompt[i]);
+      EXPECT_EQ(d.prompt_logprobs[i].logprob, FakeDevice::logprob(d.truth, static_cast<std::int32_t>(i) - 1));
+    }
+  }
+
+  /// The oldest running sequence is never preempted.
+  void check_oldest(const std::vector<const sched::Sequence*>& before) {
+    const sched::Sequence* oldest = nullptr;
+    for (const sched::Sequence* s : before) {
+      if (oldest == nullptr || s->first_scheduled < oldest->first_scheduled) oldest = s;
+    }
+    if (oldest == nullptr) return;
+    EXPECT_EQ(oldest->state, sched::SeqState::kRunning) << "the oldest was preempted";
+  }
+
+  void check_plan(const sched::StepPlan& p) {
+    EXPECT_LE(p.rows(), config_.budget);
+    EXPECT_LE(static_cast<std::int32_t>(p.items.size()), config_.max_num_seqs);
+    EXPECT_GT(p.rows(), 0);
+    EXPECT_LE(static_cast<std::int32_t>(outstanding_.size()), config_.pipeline_depth);
+    std::set<SeqId> seqs;
+    std::set<std::pair<std::int32_t, BlockId>> written;
+    for (const auto& c : p.copies) EXPECT_TRUE(written.insert({c.group, c.dst}).second);
+    for (const auto& i : p.items) {
+      EXPECT_TRUE(seqs.insert(i.seq).second);
+      EXPECT_TRUE(live_.contains(i.seq));
+      EXPECT_GT(i.count, 0);
+      for (std::int32_t g = 0; g < p.num_groups; ++g) check_writes(p, i, g, written);
+    }
+  }
+
+  /// One writer per block, and a block that begins a new life is in no step that is still running.
+  void check_writes(const sched::StepPlan& p, const sched::PlanItem& i, std::int32_t g,
+                    std::set<std::pair<std::int32_t, BlockId>>& written) {
+    const auto table = p.tables[static_cast<std::size_t>(i.table_offset + g)];
+    for (std::int32_t index = i.start / config_.block_tokens; index < table.length; ++index) {
+      const BlockId b = p.block_ids[static_cast<std::size_t>(table.offset + index)];
+      const bool copied = index == i.start / config_.block_tokens && written.contains({g, b});
+      EXPECT_TRUE(copied || written.insert({g, b}).second) << "two writers of one block in one step";
+      EXPECT_LE(scheduler_.kv().pool(g)[b].refs, 1 + twins(p, i, index)) << "written while shared";
+      if (index * config_.block_tokens < i.start) continue;
+      for (const auto& other : outstanding_) EXPECT_FALSE(names(other, g, b)) << "reused under a running step";
+    }
+  }
+
+  /// Other items that compute the same block in this step: they may share ours from the next step on.
+  std::int32_t twins(const sched::StepPlan& p, const sched::PlanItem& i, std::int32_t index) const {
+    std::int32_t n = 0;
+    for (const auto& other : p.items) {
+      const std::int32_t begin = index * config_.block_tokens, end = begin + config_.block_tokens;
+      if (other.seq != i.seq && other.start < end && other.start + other.count >= end) ++n;
+    }
+    return n;
+  }
+
+  static bool names(const sched::StepPlan& p, std::int32_t g, BlockId b) {
+    for (const auto& c : p.copies) {
+      if (c.group == g && (c.src == b || c.dst == b)) return true;
+    }
+    for (const auto& i : p.items) {
+      const auto t = p.tables[static_cast<std::size_t>(i.table_offset + g)];
+      for (std::int32_t k = 0; k < t.length; ++k) {
+        if (p.block_ids[static_cast<std::size_t>(t.offset + k)] == b) return true;
+      }
+    }
+    return false;
+  }
+
+  void check() {
+    if (!config_.check_every_step) return;
+    scheduler_.check_integrity();
+    for (std::int32_t g = 0; g < scheduler_.kv().num_groups(); ++g) {
+      const kv::BlockPool& pool = scheduler_.kv().pool(g);
+      for (BlockId b = 0; b < pool.size(); ++b) {
+        if (pool[b].state == kv::BlockState::kBlank) device_.poison(g, b);
+      }
+    }
+    EXPECT_TRUE(device_.errors().empty()) << errors_in_device();
+  }
+
+  SimConfig config_;
+  Rng rng_;
+  sched::Scheduler scheduler_;
+  FakeDevice device_;
+  std::deque<sched::StepPlan> outstanding_;
+  std::vector<std::vector<TokenId>> prefixes_;
+  std::map<std::pair<RequestId, std::int32_t>, Delivered> choices_;
+  std::set<SeqId> live_;
+  std::vector<JournalEntry> journal_;
+  std::vector<std::string> plans_;
+  CostFn cost_ = &default_cost;
+  double now_ = 0, last_step_s_ = 0;
+  std::uint64_t requests_ = 0, sequences_ = 0;
+  std::int64_t refused_ = 0;
+};
+
+}  // namespace barg::test
