@@ -70,30 +70,36 @@ void widen(const std::byte* src, int count, float* tile) {
   for (int i = 0; i < count * kPanel; i += 8) _mm256_storeu_ps(tile + i, W::load(src + i * W::kBytes));
 }
 
-/// One block of 32 k x 16 columns; the packed units hold four k of a column, the tile one.
+/// d * q (+ m) of eight columns to one row of the tile.
+template <DType T>
+inline void put(__m256i q, __m256 d, __m256 m, float* out) {
+  if constexpr (T == DType::kQ4_0) q = _mm256_sub_epi32(q, _mm256_set1_epi32(8));
+  __m256 w = _mm256_mul_ps(d, _mm256_cvtepi32_ps(q));
+  if constexpr (T == DType::kQ4_1) w = _mm256_add_ps(w, m);
+  _mm256_storeu_ps(out, w);
+}
+
+/// One block of 32 k x 16 columns: a 32-bit lane of a packed unit holds four k of a column, the tile one.
 template <DType T>
 void dequantise_block(const std::byte* block, float* tile) {
   constexpr int kFields = T == DType::kQ4_1 ? 2 : 1;
-  const std::byte* units = block + kFields * kPanel * 2;
+  const __m256i nibble = _mm256_set1_epi32(15);
   for (int half = 0; half < 2; ++half) {
+    const std::byte* units = block + kFields * kPanel * 2 + half * 32;
     const __m256 d = F16::load(block + half * 16);
     const __m256 m = T == DType::kQ4_1 ? F16::load(block + kPanel * 2 + half * 16) : _mm256_setzero_ps();
-    for (int e = 0; e < kQuantBlock; ++e) {
-      const int unit = T == DType::kQ8_0 ? e / 4 : e % 16 / 4;
-      const __m256i v = load_i(units + unit * kPanel * 4 + half * 32);
-      const __m128i to_top = _mm_cvtsi32_si128(24 - e % 4 * 8);
-      __m256i q = _mm256_sll_epi32(v, to_top);  // the byte of element e in bits 24-31
-      if constexpr (T == DType::kQ8_0) {
-        q = _mm256_srai_epi32(q, 24);
-      } else if (e < 16) {
-        q = _mm256_srli_epi32(_mm256_slli_epi32(q, 4), 28);
-      } else {
-        q = _mm256_srli_epi32(q, 28);
+    for (int u = 0; u < (T == DType::kQ8_0 ? 8 : 4); ++u) {
+      const __m256i v = load_i(units + u * kPanel * 4);
+      float* out = tile + u * 4 * kPanel + half * 8;
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        if constexpr (T == DType::kQ8_0) {
+          put<T>(_mm256_srai_epi32(_mm256_slli_epi32(v, 24 - 8 * i), 24), d, m, out + i * kPanel);
+        } else {
+          put<T>(_mm256_and_si256(_mm256_srli_epi32(v, 8 * i), nibble), d, m, out + i * kPanel);
+          put<T>(_mm256_and_si256(_mm256_srli_epi32(v, 8 * i + 4), nibble), d, m, out + (16 + i) * kPanel);
+        }
       }
-      if constexpr (T == DType::kQ4_0) q = _mm256_sub_epi32(q, _mm256_set1_epi32(8));
-      __m256 w = _mm256_mul_ps(d, _mm256_cvtepi32_ps(q));
-      if constexpr (T == DType::kQ4_1) w = _mm256_add_ps(w, m);
-      _mm256_storeu_ps(tile + e * kPanel + half * 8, w);
     }
   }
 }
