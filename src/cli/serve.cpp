@@ -7,6 +7,7 @@
 #include "cli/bundle.h"
 #include "cli/command.h"
 #include "cli/exit_codes.h"
+#include "cli/listen_probe.h"
 #include "cli/signals.h"
 #include "cli/startup_log.h"
 #include "server/server.h"
@@ -39,7 +40,7 @@ std::string curl_line(const Bundle& bundle, const Config& config, std::uint16_t 
   Json body = Json::object({{"model", bundle.names[0]}});
   const bool chat = bundle.chat_template->has_template();
   if (chat) {
-    body.set("messages", Json::array().push(Json::object({{"role", "user"}, {"content", "Why are leaves green?"}})));
+    body.set("messages", Json(Json::Array{Json::object({{"role", "user"}, {"content", "Why are leaves green?"}})}));
   } else {
     body.set("prompt", "Leaves are green because");
   }
@@ -71,6 +72,9 @@ int run_serve(Invocation& invocation) {
   startup.note("barg", facts.version + " (" + facts.git + ", " + facts.compiler + ", " + facts.build + ")");
   announce_settings(startup, invocation.settings);
 
+  if (const Result<void> free = probe_listen(config.server.host, config.server.port); !free) {
+    return failed(io, free.error(), kExitCannotCreate);
+  }
   LoadWatch watch;
   watch.done = [&](std::string_view phase, const std::string& detail) {
     startup.release();

@@ -2,7 +2,10 @@
 // ones; the running server is tested in tests/end_to_end.
 #include "cli/cli.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -111,6 +114,23 @@ TEST(Cli, HealthOfNobody) {
   expect_one_sentence(barg({"health", "--url", "https://127.0.0.1"}), kExitUsage);
 }
 
+TEST(Cli, AnAddressThatIsTakenIsFoundBeforeLoading) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(fd, 1), 0);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  const std::string port = std::to_string(ntohs(address.sin_port));
+  const Done done = barg({"serve", "--model", "/nowhere.gguf", "--port", port});
+  expect_one_sentence(done, kExitCannotCreate);
+  EXPECT_NE(done.err.find(port), std::string::npos);
+  close(fd);
+  expect_one_sentence(barg({"serve", "--model", "/nowhere.gguf", "--host", "192.0.2.1"}), kExitCannotCreate);
+}
+
 TEST(Cli, BadModelsAreOneSentence) {
   for (const char* command : {"inspect", "serve", "complete", "chat", "tokenize"}) {
     const bool positional = std::string(command) == "inspect" || std::string(command) == "serve" || std::string(command) == "tokenize";
@@ -118,19 +138,21 @@ TEST(Cli, BadModelsAreOneSentence) {
       std::vector<std::string> args{command};
       if (!positional) args.push_back("--model");
       args.push_back(model);
+      if (args[0] == "serve") args.insert(args.end(), {"--port", "0"});
       return barg(args, "hi");
     };
     expect_one_sentence(with("/nowhere/model.gguf"), kExitFailure);
     expect_one_sentence(with(temp_file("junk.gguf", "GGUF" + std::string(64, '\xff'))), kExitFailure);
     expect_one_sentence(with(testing::TempDir()), kExitFailure);
-    expect_one_sentence(barg({command}), kExitUsage);
+    if (std::string(command) != "serve") expect_one_sentence(barg({command}), kExitUsage);
+    expect_one_sentence(barg({"serve", "--port", "0"}), kExitUsage);
   }
 }
 
 class CliModel : public testing::Test {
  protected:
   void SetUp() override {
-    model_ = test::shared_data("models/llama");
+    model_ = test::shared_data("models/smollm2");
     if (model_.empty()) GTEST_SKIP() << test::kNoShared;
   }
   std::string model_;
