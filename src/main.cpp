@@ -17,11 +17,15 @@ int main(int argc, char** argv) {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     const std::size_t equals = text.find('=');
-    if (equals == std::string_view::npos || !(text.starts_with("BARG_") || text.starts_with("HOME="))) continue;
+    if (equals == std::string_view::npos || !(text.starts_with("BARG_") || text.starts_with("HOME=")))
+      continue;
     environment.emplace(text.substr(0, equals), text.substr(equals + 1));
   }
-  barg::cli::Io io{.in = std::cin, .out = std::cout, .err = std::cerr,
-                   .err_is_terminal = isatty(STDERR_FILENO) != 0, .in_is_terminal = isatty(STDIN_FILENO) != 0};
+  barg::cli::Io io{.in = std::cin,
+                   .out = std::cout,
+                   .err = std::cerr,
+                   .err_is_terminal = isatty(STDERR_FILENO) != 0,
+                   .in_is_terminal = isatty(STDIN_FILENO) != 0};
   const int code = barg::cli::run(std::vector<std::string>(argv + 1, argv + argc), environment, io);
   std::cout.flush();
   return code;

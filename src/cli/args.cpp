@@ -28,7 +28,8 @@ class Parser {
   void problem(std::string sentence) { out_.problems.push_back(std::move(sentence)); }
 
   void read_positional(const std::string& arg) {
-    if (static_cast<int>(out_.positional.size()) >= command_.max_arguments) return problem("unexpected argument '" + arg + "'.");
+    if (static_cast<int>(out_.positional.size()) >= command_.max_arguments)
+      return problem("unexpected argument '" + arg + "'.");
     out_.positional.push_back(arg);
     if (command_.model_argument) out_.options.push_back({find_key("model.path"), "the argument", arg});
   }
@@ -80,12 +81,14 @@ class Parser {
   }
 
   const CommandFlag* find_own(std::string_view name) const {
-    const auto it = std::find_if(command_.flags.begin(), command_.flags.end(), [&](const CommandFlag& f) { return f.name == name; });
+    const auto it = std::find_if(command_.flags.begin(), command_.flags.end(),
+                                 [&](const CommandFlag& f) { return f.name == name; });
     return it == command_.flags.end() ? nullptr : &*it;
   }
 
   void unknown(const std::string& name) {
-    if (find_flag(name) != nullptr) return problem("barg " + std::string(command_.name) + " has no use for " + name + ".");
+    if (find_flag(name) != nullptr)
+      return problem("barg " + std::string(command_.name) + " has no use for " + name + ".");
     std::vector<std::string_view> known{"--help", "--config"};
     for (const CommandFlag& flag : command_.flags) known.push_back(flag.name);
     for (const Option& option : schema()) {
@@ -103,7 +106,9 @@ class Parser {
 
 }  // namespace
 
-ParsedArgs parse_args(const Command& command, std::span<const std::string> args) { return Parser(command, args).run(); }
+ParsedArgs parse_args(const Command& command, std::span<const std::string> args) {
+  return Parser(command, args).run();
+}
 
 bool takes(const Command& command, const Option& option) {
   std::string_view rest = command.sections;

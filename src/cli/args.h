@@ -1,4 +1,5 @@
-// The command line as data: which schema options, which of the command's own flags, which positional arguments.
+// The command line as data: which schema options, which of the command's own flags, which positional
+// arguments.
 // `--flag value` and `--flag=value` mean the same; `--` ends the flags. Pure; problems are collected.
 #pragma once
 
@@ -18,7 +19,7 @@ struct ParsedArgs {
   std::vector<std::string> positional;
   std::optional<std::string> config_file;  ///< --config
   bool help = false;
-  std::vector<std::string> problems;       ///< one sentence each
+  std::vector<std::string> problems;  ///< one sentence each
 };
 
 /// `args` without program and command name.

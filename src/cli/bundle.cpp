@@ -21,17 +21,19 @@ std::string describe_files(const model::ModelFiles& files) {
 
 std::string describe_text(const TextBundle& text) {
   return std::to_string(text.tokenizer->size()) + " tokens, " +
-         (text.chat_template->has_template() ? "chat template" : "no chat template: chat is refused, completions work");
+         (text.chat_template->has_template() ? "chat template"
+                                             : "no chat template: chat is refused, completions work");
 }
 
 // The numbers of KvPlan a person asks for: how long, how many, how large.
 std::string describe_plan(const runtime::MemoryPlan& plan) {
   std::int64_t blocks = 0;
   for (const std::int64_t n : plan.num_blocks) blocks = std::max(blocks, n);
-  return "context " + std::to_string(plan.max_model_len) + " of " + std::to_string(plan.model_max_len) + ", KV " +
-         dtype_name(plan.kv_dtype) + " " + show_size(plan.kv_bytes_per_token) + " a token, " + std::to_string(blocks) +
-         " blocks of " + std::to_string(plan.block_tokens) + " tokens (" + show_size(plan.kv_bytes) + "); in all " +
-         show_size(plan.total_bytes) + " of " + show_size(plan.available_bytes) + " available";
+  return "context " + std::to_string(plan.max_model_len) + " of " + std::to_string(plan.model_max_len) +
+         ", KV " + dtype_name(plan.kv_dtype) + " " + show_size(plan.kv_bytes_per_token) + " a token, " +
+         std::to_string(blocks) + " blocks of " + std::to_string(plan.block_tokens) + " tokens (" +
+         show_size(plan.kv_bytes) + "); in all " + show_size(plan.total_bytes) + " of " +
+         show_size(plan.available_bytes) + " available";
 }
 
 Error with_path(Error error, const std::string& path) {
@@ -48,7 +50,9 @@ std::string default_model_name(const std::string& path) {
 }
 
 Result<TextBundle> open_text_bundle(const ModelOptions& options) {
-  if (options.path.empty()) return fail(ErrorCode::kInvalidValue, "which model? Give a .gguf file or a Hugging Face directory with --model.", "model.path");
+  if (options.path.empty())
+    return fail(ErrorCode::kInvalidValue,
+                "which model? Give a .gguf file or a Hugging Face directory with --model.", "model.path");
   TextBundle out;
   auto files = model::ModelFiles::open(options.path);
   if (!files) return std::unexpected(with_path(files.error(), options.path));
@@ -65,7 +69,9 @@ Result<TextBundle> open_text_bundle(const ModelOptions& options) {
     override_source = std::move(*source);
   }
   auto chat = text::ChatTemplate::create(*vocab, out.tokenizer.get(), override_source);
-  if (!chat) return std::unexpected(with_path(chat.error(), override_source.empty() ? options.path : options.chat_template));
+  if (!chat)
+    return std::unexpected(
+        with_path(chat.error(), override_source.empty() ? options.path : options.chat_template));
   out.chat_template = *chat;
   return out;
 }
@@ -86,11 +92,13 @@ Result<Bundle> open_bundle(const Config& config, const LoadWatch& watch) {
   watch.done("memory", describe_plan(*plan));
   for (const std::string& note : plan->notes) watch.done("note", note);
 
-  Result<runtime::LoadedRunner> loaded = runtime::load_runner(config, files, {.progress = watch.progress, .vocab_size = out.tokenizer->size()});
+  Result<runtime::LoadedRunner> loaded =
+      runtime::load_runner(config, files, {.progress = watch.progress, .vocab_size = out.tokenizer->size()});
   if (!loaded) return std::unexpected(with_path(loaded.error(), config.model.path));
   out.plan = std::move(loaded->plan);
-  watch.done("weights", std::string("recipe ") + recipe_name(out.plan.recipe) + ", " + show_size(out.plan.weight_bytes) +
-                            " resident, kernels " + loaded->isa + ", " + std::to_string(loaded->threads) + " threads");
+  watch.done("weights", std::string("recipe ") + recipe_name(out.plan.recipe) + ", " +
+                            show_size(out.plan.weight_bytes) + " resident, kernels " + loaded->isa + ", " +
+                            std::to_string(loaded->threads) + " threads");
 
   if (config.model.generation_config == "auto") {
     const Result<model::GenerationDefaults> defaults = files->generation_defaults();

@@ -1,8 +1,8 @@
-// Bundle: a model opened for use: files -> tokenizer -> chat template -> runner -> engine. What `serve`, `chat` and
-// `complete` have in common. A process may hold several.
+// Bundle: a model opened for use: files -> tokenizer -> chat template -> runner -> engine. What `serve`,
+// `chat` and `complete` have in common. A process may hold several.
 //
-// Everything is ready when open_bundle() returns. Destroying it stops the engine. The parts are immutable or do
-// their own locking, see their headers.
+// Everything is ready when open_bundle() returns. Destroying it stops the engine. The parts are immutable or
+// do their own locking, see their headers.
 #pragma once
 
 #include <functional>
@@ -25,22 +25,24 @@ namespace barg::cli {
 /// Watches a model being opened. Called on the opening thread.
 struct LoadWatch {
   /// A phase ended: "weights" and one line about it.
-  std::function<void(std::string_view phase, const std::string& detail)> done = [](std::string_view, const std::string&) {};
+  std::function<void(std::string_view phase, const std::string& detail)> done = [](std::string_view,
+                                                                                   const std::string&) {};
   /// Share of the weights that is loaded, 0..1.
   std::function<void(double)> progress = [](double) {};
 };
 
 struct Bundle {
-  std::vector<std::string> names;                     ///< the first is canonical
+  std::vector<std::string> names;  ///< the first is canonical
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const text::ChatTemplate> chat_template;
-  model::GenerationDefaults defaults;                 ///< empty with generation_config vllm
+  model::GenerationDefaults defaults;  ///< empty with generation_config vllm
   runtime::MemoryPlan plan;
-  std::shared_ptr<const Clock> clock;                 ///< outlives the engine
+  std::shared_ptr<const Clock> clock;  ///< outlives the engine
   std::shared_ptr<Engine> engine;
 };
 
-/// Fails with one sentence that names the file, or the option, that is wrong; kOutOfMemory when it does not fit.
+/// Fails with one sentence that names the file, or the option, that is wrong; kOutOfMemory when it does not
+/// fit.
 Result<Bundle> open_bundle(const Config& config, const LoadWatch& watch = {});
 
 /// Only the tokenizer and the template of a model, without its weights.

@@ -26,7 +26,9 @@ constexpr CommandFlag kFlags[] = {
 /// The assistant's answer to `messages`, also delivered piece by piece.
 using Answer = std::function<Result<std::string>(const Json& messages, const TextSink& on_text)>;
 
-Json message(const char* role, std::string_view content) { return Json::object({{"role", role}, {"content", content}}); }
+Json message(const char* role, std::string_view content) {
+  return Json::object({{"role", role}, {"content", content}});
+}
 
 Result<Answer> local_answer(Invocation& invocation) {
   Result<Bundle> opened = open_bundle(invocation.settings.config, quiet_watch(invocation.io));
@@ -34,13 +36,14 @@ Result<Answer> local_answer(Invocation& invocation) {
   const auto bundle = std::make_shared<Bundle>(std::move(*opened));
   const Result<SamplingParams> sampling = sampling_from_flags(invocation, bundle->defaults);
   if (!sampling) return std::unexpected(sampling.error());
-  return [bundle, sampling = *sampling](const Json& messages, const TextSink& on_text) -> Result<std::string> {
-    text::ChatPrompt prompt;
-    prompt.messages = messages;
-    const Result<text::MarkedString> rendered = bundle->chat_template->render(prompt);
-    if (!rendered) return std::unexpected(rendered.error());
-    return generate(*bundle, bundle->tokenizer->encode_marked(rendered->pieces()), sampling, on_text);
-  };
+  return
+      [bundle, sampling = *sampling](const Json& messages, const TextSink& on_text) -> Result<std::string> {
+        text::ChatPrompt prompt;
+        prompt.messages = messages;
+        const Result<text::MarkedString> rendered = bundle->chat_template->render(prompt);
+        if (!rendered) return std::unexpected(rendered.error());
+        return generate(*bundle, bundle->tokenizer->encode_marked(rendered->pieces()), sampling, on_text);
+      };
 }
 
 std::string error_text(const ClientResponse& response) {
@@ -54,7 +57,8 @@ std::string error_text(const ClientResponse& response) {
 Json remote_request(const Invocation& invocation, const std::string& model, const Json& messages) {
   Json body = Json::object({{"model", model}, {"messages", messages}, {"stream", true}});
   // The server checks the values; only their JSON type is decided here.
-  for (const auto& [flag, name] : {std::pair{"--max-tokens", "max_tokens"}, {"--temperature", "temperature"}, {"--seed", "seed"}}) {
+  for (const auto& [flag, name] :
+       {std::pair{"--max-tokens", "max_tokens"}, {"--temperature", "temperature"}, {"--seed", "seed"}}) {
     if (!invocation.has(flag)) continue;
     const Result<Json> value = parse_json(invocation.get(flag));
     body.set(name, value ? *value : Json(invocation.get(flag)));
@@ -85,7 +89,8 @@ Result<std::string> ask_remote(const Url& url, ClientRequest request, const Text
     if (!piece.empty()) on_text(piece);
     all += piece;
   });
-  const Result<ClientResponse> response = http_request(url, request, [&](std::string_view bytes) { return reader.push(bytes); });
+  const Result<ClientResponse> response =
+      http_request(url, request, [&](std::string_view bytes) { return reader.push(bytes); });
   if (!response) return std::unexpected(response.error());
   if (response->status != 200) return fail(ErrorCode::kInvalidValue, error_text(*response));
   if (!failure.empty()) return fail(ErrorCode::kInternal, failure);
@@ -93,12 +98,14 @@ Result<std::string> ask_remote(const Url& url, ClientRequest request, const Text
 }
 
 Result<std::string> first_model(const Url& url, const std::string& key) {
-  const Result<ClientResponse> response = http_request(url, {.method = "GET", .path = "/v1/models", .api_key = key, .body = {}});
+  const Result<ClientResponse> response =
+      http_request(url, {.method = "GET", .path = "/v1/models", .api_key = key, .body = {}});
   if (!response) return std::unexpected(response.error());
   if (response->status != 200) return fail(ErrorCode::kUnavailable, error_text(*response));
   const Result<Json> body = parse_json(response->body);
   const Json* data = body ? body->find("data") : nullptr;
-  const Json* id = data != nullptr && data->is_array() && data->size() > 0 ? data->as_array()[0].find("id") : nullptr;
+  const Json* id =
+      data != nullptr && data->is_array() && data->size() > 0 ? data->as_array()[0].find("id") : nullptr;
   if (id == nullptr || !id->is_string()) return fail(ErrorCode::kUnavailable, "the server lists no model.");
   return id->as_string();
 }
@@ -112,14 +119,18 @@ Result<Answer> remote_answer(Invocation& invocation) {
   if (!model) return std::unexpected(model.error());
   return [&invocation, url = *url, key, model = *model](const Json& messages, const TextSink& on_text) {
     const std::string body = dump_json(remote_request(invocation, model, messages));
-    return ask_remote(url, {.method = "POST", .path = "/v1/chat/completions", .api_key = key, .body = body, .timeout_s = 600}, on_text);
+    return ask_remote(
+        url,
+        {.method = "POST", .path = "/v1/chat/completions", .api_key = key, .body = body, .timeout_s = 600},
+        on_text);
   };
 }
 
 // Answers one message and remembers both; false when it failed.
 bool take_turn(Io& io, Json& messages, const std::string& text, const Answer& answer) {
   messages.push(message("user", text));
-  const Result<std::string> reply = answer(messages, [&](std::string_view piece) { io.out << piece << std::flush; });
+  const Result<std::string> reply =
+      answer(messages, [&](std::string_view piece) { io.out << piece << std::flush; });
   io.out << "\n" << std::flush;
   if (!reply) {
     io.err << "error: " << reply.error().message << "\n";
@@ -147,7 +158,8 @@ int converse(Io& io, Json& messages, const Answer& answer) {
 
 int run_chat(Invocation& invocation) {
   Io& io = invocation.io;
-  const Result<Answer> answer = invocation.has("--url") ? remote_answer(invocation) : local_answer(invocation);
+  const Result<Answer> answer =
+      invocation.has("--url") ? remote_answer(invocation) : local_answer(invocation);
   if (!answer) {
     io.err << "error: " << answer.error().message << "\n";
     const bool usage = answer.error().param == "model.path" || answer.error().param.starts_with("--");
@@ -165,13 +177,14 @@ int run_chat(Invocation& invocation) {
 
 }  // namespace
 
-const Command kChatCommand{.name = "chat",
-                           .summary = "talk to a model on the terminal",
-                           .arguments = "[MESSAGE]",
-                           .max_arguments = 1,
-                           .sections = "model kv scheduler runtime",
-                           .flags = kFlags,
-                           .run = run_chat,
-                           .details = "With MESSAGE: one answer. Without: a conversation, one line a message."};
+const Command kChatCommand{
+    .name = "chat",
+    .summary = "talk to a model on the terminal",
+    .arguments = "[MESSAGE]",
+    .max_arguments = 1,
+    .sections = "model kv scheduler runtime",
+    .flags = kFlags,
+    .run = run_chat,
+    .details = "With MESSAGE: one answer. Without: a conversation, one line a message."};
 
 }  // namespace barg::cli

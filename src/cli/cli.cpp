@@ -37,7 +37,8 @@ int report(const std::vector<std::string>& problems, Io& io, int code) {
 
 int run_command(const Command& command, ParsedArgs args, const Environment& environment, Io& io) {
   Sources sources{.file = args.config_file, .environment = environment, .flags = std::move(args.options)};
-  if (const auto it = environment.find("BARG_CONFIG"); !sources.file && it != environment.end() && !it->second.empty()) {
+  if (const auto it = environment.find("BARG_CONFIG");
+      !sources.file && it != environment.end() && !it->second.empty()) {
     sources.file = it->second;
   }
   // A command without options must work beside a broken configuration file.
@@ -46,7 +47,10 @@ int run_command(const Command& command, ParsedArgs args, const Environment& envi
   if (!settings) {
     return report(settings.error().sentences, io, settings.error().in_flags ? kExitUsage : kExitBadConfig);
   }
-  Invocation invocation{.io = io, .settings = std::move(*settings), .flags = std::move(args.own), .arguments = std::move(args.positional)};
+  Invocation invocation{.io = io,
+                        .settings = std::move(*settings),
+                        .flags = std::move(args.own),
+                        .arguments = std::move(args.positional)};
   return command.run(invocation);
 }
 

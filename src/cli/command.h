@@ -1,5 +1,5 @@
-// Command: one subcommand as data, and what it is given when it runs. The table of all of them is cli.cpp; a new
-// one is a file and a row there.
+// Command: one subcommand as data, and what it is given when it runs. The table of all of them is cli.cpp; a
+// new one is a file and a row there.
 //
 // A command reports to the person on `io`, never on std::cout, and returns an ExitCode; what belongs to a
 // pipeline goes to io.out, everything else to io.err. Commands run on the main thread.
@@ -47,18 +47,19 @@ struct Invocation {
 
 struct Command {
   std::string_view name;
-  std::string_view summary;    ///< one line
-  std::string_view arguments = {};  ///< how positional arguments show in the usage line: "[MODEL]", "check|print"
+  std::string_view summary;  ///< one line
+  std::string_view arguments =
+      {};  ///< how positional arguments show in the usage line: "[MODEL]", "check|print"
   int max_arguments = 0;
-  bool model_argument = false;                  ///< a positional argument is --model
-  std::string_view sections = {};               ///< of the schema, or keys: "model.path kv"; empty = takes no options
+  bool model_argument = false;     ///< a positional argument is --model
+  std::string_view sections = {};  ///< of the schema, or keys: "model.path kv"; empty = takes no options
   std::span<const CommandFlag> flags = {};
   int (*run)(Invocation&) = nullptr;
-  std::string_view details = {};                ///< end of the help: examples
+  std::string_view details = {};  ///< end of the help: examples
 };
 
 // One per file.
-extern const Command kServeCommand, kChatCommand, kCompleteCommand, kInspectCommand, kTokenizeCommand, kRenderCommand,
-    kHealthCommand, kConfigCommand, kVersionCommand;
+extern const Command kServeCommand, kChatCommand, kCompleteCommand, kInspectCommand, kTokenizeCommand,
+    kRenderCommand, kHealthCommand, kConfigCommand, kVersionCommand;
 
 }  // namespace barg::cli

@@ -25,10 +25,14 @@ int failed(Io& io, const Error& error, int code) {
 
 int run_complete(Invocation& invocation) {
   Io& io = invocation.io;
-  std::string prompt = invocation.arguments.empty() ? std::string(std::istreambuf_iterator<char>(io.in), {}) : invocation.arguments[0];
-  if (!is_valid_utf8(prompt)) return failed(io, fail(ErrorCode::kInvalidValue, "the prompt is not UTF-8.").error(), kExitFailure);
+  std::string prompt = invocation.arguments.empty() ? std::string(std::istreambuf_iterator<char>(io.in), {})
+                                                    : invocation.arguments[0];
+  if (!is_valid_utf8(prompt))
+    return failed(io, fail(ErrorCode::kInvalidValue, "the prompt is not UTF-8.").error(), kExitFailure);
   const Result<Bundle> bundle = open_bundle(invocation.settings.config, quiet_watch(io));
-  if (!bundle) return failed(io, bundle.error(), bundle.error().param == "model.path" ? kExitUsage : exit_code_of(bundle.error()));
+  if (!bundle)
+    return failed(io, bundle.error(),
+                  bundle.error().param == "model.path" ? kExitUsage : exit_code_of(bundle.error()));
   const Result<SamplingParams> sampling = sampling_from_flags(invocation, bundle->defaults);
   if (!sampling) return failed(io, sampling.error(), kExitUsage);
   if (invocation.has("--echo")) io.out << prompt;
@@ -41,13 +45,14 @@ int run_complete(Invocation& invocation) {
 
 }  // namespace
 
-const Command kCompleteCommand{.name = "complete",
-                               .summary = "continue a text (argument or stdin) in this process",
-                               .arguments = "[PROMPT]",
-                               .max_arguments = 1,
-                               .sections = "model kv scheduler runtime",
-                               .flags = kFlags,
-                               .run = run_complete,
-                               .details = "Example: barg complete --model M --max-tokens 20 --temperature 0 'The capital of France is'"};
+const Command kCompleteCommand{
+    .name = "complete",
+    .summary = "continue a text (argument or stdin) in this process",
+    .arguments = "[PROMPT]",
+    .max_arguments = 1,
+    .sections = "model kv scheduler runtime",
+    .flags = kFlags,
+    .run = run_complete,
+    .details = "Example: barg complete --model M --max-tokens 20 --temperature 0 'The capital of France is'"};
 
 }  // namespace barg::cli

@@ -42,16 +42,16 @@ int run_config(Invocation& invocation) {
 
 }  // namespace
 
-const Command kConfigCommand{
-    .name = "config",
-    .summary = "check or print the configuration",
-    .arguments = "check|print|default|docs",
-    .max_arguments = 1,
-    .sections = "model kv scheduler runtime server log",
-    .run = run_config,
-    .details = "check     read every source and say whether the values are valid together\n"
-               "print     all values, each with where it came from\n"
-               "default   configs/default.yaml\n"
-               "docs      docs/options.md"};
+const Command kConfigCommand{.name = "config",
+                             .summary = "check or print the configuration",
+                             .arguments = "check|print|default|docs",
+                             .max_arguments = 1,
+                             .sections = "model kv scheduler runtime server log",
+                             .run = run_config,
+                             .details =
+                                 "check     read every source and say whether the values are valid together\n"
+                                 "print     all values, each with where it came from\n"
+                                 "default   configs/default.yaml\n"
+                                 "docs      docs/options.md"};
 
 }  // namespace barg::cli

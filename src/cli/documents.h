@@ -1,5 +1,5 @@
-// The texts that are generated from the schema: --help, configs/default.yaml and docs/options.md. Tests compare
-// the files in the tree with what these return. Pure functions.
+// The texts that are generated from the schema: --help, configs/default.yaml and docs/options.md. Tests
+// compare the files in the tree with what these return. Pure functions.
 #pragma once
 
 #include <span>

@@ -1,4 +1,5 @@
-// What the process tells its supervisor. sysexits.h numbers where one fits; restarting helps only for 69 and 75.
+// What the process tells its supervisor. sysexits.h numbers where one fits; restarting helps only for 69
+// and 75.
 #pragma once
 
 #include "barg/result.h"
@@ -7,20 +8,23 @@ namespace barg::cli {
 
 enum ExitCode : int {
   kExitOk = 0,
-  kExitFailure = 1,       ///< bad model file, template or input: one sentence on stderr
-  kExitUsage = 2,         ///< unknown command or flag, or a flag's value
-  kExitUnavailable = 69,  ///< a device or server is not there
-  kExitCannotCreate = 73, ///< port, socket or directory
-  kExitOutOfMemory = 75,  ///< weights or the KV pool do not fit this machine
-  kExitBadConfig = 78,    ///< configuration file or environment
+  kExitFailure = 1,        ///< bad model file, template or input: one sentence on stderr
+  kExitUsage = 2,          ///< unknown command or flag, or a flag's value
+  kExitUnavailable = 69,   ///< a device or server is not there
+  kExitCannotCreate = 73,  ///< port, socket or directory
+  kExitOutOfMemory = 75,   ///< weights or the KV pool do not fit this machine
+  kExitBadConfig = 78,     ///< configuration file or environment
 };
 
 /// The code for an error met while a model is opened.
 constexpr int exit_code_of(const Error& error) {
   switch (error.code) {
-    case ErrorCode::kOutOfMemory: return kExitOutOfMemory;
-    case ErrorCode::kUnavailable: return kExitUnavailable;
-    default: return kExitFailure;
+    case ErrorCode::kOutOfMemory:
+      return kExitOutOfMemory;
+    case ErrorCode::kUnavailable:
+      return kExitUnavailable;
+    default:
+      return kExitFailure;
   }
 }
 

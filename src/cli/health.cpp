@@ -16,7 +16,8 @@ std::string own_url(const ServerOptions& server) {
   return "http://" + host + ":" + std::to_string(server.port) + "/health";
 }
 
-constexpr CommandFlag kFlags[] = {{"--url", "http://HOST:PORT", "Ask this server. Without it: the server of this configuration."}};
+constexpr CommandFlag kFlags[] = {
+    {"--url", "http://HOST:PORT", "Ask this server. Without it: the server of this configuration."}};
 
 int run_health(Invocation& invocation) {
   Io& io = invocation.io;
@@ -27,7 +28,11 @@ int run_health(Invocation& invocation) {
     return kExitUsage;
   }
   const Result<ClientResponse> response =
-      http_request(*url, {.method = "GET", .path = url->path == "/" ? "/health" : url->path, .api_key = {}, .body = {}, .timeout_s = 5});
+      http_request(*url, {.method = "GET",
+                          .path = url->path == "/" ? "/health" : url->path,
+                          .api_key = {},
+                          .body = {},
+                          .timeout_s = 5});
   if (!response) {
     io.err << "error: " << response.error().message << "\n";
     return kExitFailure;

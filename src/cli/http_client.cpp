@@ -32,7 +32,9 @@ class Socket {
     pollfd entry{.fd = fd_, .events = events, .revents = 0};
     const int ready = poll(&entry, 1, static_cast<int>(seconds * 1000));
     if (ready == 0) return fail(ErrorCode::kTimeout, "the server did not answer in time.");
-    if (ready < 0) return fail(ErrorCode::kIo, std::string("waiting for the server failed: ") + std::strerror(errno) + ".");
+    if (ready < 0)
+      return fail(ErrorCode::kIo,
+                  std::string("waiting for the server failed: ") + std::strerror(errno) + ".");
     return {};
   }
 
@@ -61,7 +63,8 @@ Result<Socket> connect_to(const Url& url, double timeout_s) {
       continue;
     }
     socklen_t size = sizeof last_error;
-    if (getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &last_error, &size) == 0 && last_error == 0) return socket;
+    if (getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &last_error, &size) == 0 && last_error == 0)
+      return socket;
   }
   return fail(ErrorCode::kUnavailable,
               "nobody answers at " + url.host + ":" + url.port + ": " + std::strerror(last_error) + ".");
@@ -75,7 +78,8 @@ Result<void> send_all(const Socket& socket, std::string_view bytes, double timeo
     } else if (errno == EAGAIN || errno == EINTR) {
       if (const Result<void> ready = socket.wait(POLLOUT, timeout_s); !ready) return ready;
     } else {
-      return fail(ErrorCode::kUnavailable, std::string("sending the request failed: ") + std::strerror(errno) + ".");
+      return fail(ErrorCode::kUnavailable,
+                  std::string("sending the request failed: ") + std::strerror(errno) + ".");
     }
   }
   return {};
@@ -102,9 +106,11 @@ class Reader {
       }
       if (got == 0) return false;
       if (errno != EAGAIN && errno != EINTR) {
-        return fail(ErrorCode::kUnavailable, std::string("the connection broke: ") + std::strerror(errno) + ".");
+        return fail(ErrorCode::kUnavailable,
+                    std::string("the connection broke: ") + std::strerror(errno) + ".");
       }
-      if (const Result<void> ready = socket_.wait(POLLIN, timeout_s_); !ready) return std::unexpected(ready.error());
+      if (const Result<void> ready = socket_.wait(POLLIN, timeout_s_); !ready)
+        return std::unexpected(ready.error());
     }
   }
 
@@ -112,7 +118,8 @@ class Reader {
   Result<std::string> line() {
     std::size_t end = 0;
     while ((end = buffer_.find("\r\n")) == std::string::npos) {
-      if (buffer_.size() > kMaxHeaderBytes) return fail(ErrorCode::kBadFile, "the server's answer has an endless line.");
+      if (buffer_.size() > kMaxHeaderBytes)
+        return fail(ErrorCode::kBadFile, "the server's answer has an endless line.");
       const Result<bool> more = fill();
       if (!more) return std::unexpected(more.error());
       if (!*more) return fail(ErrorCode::kBadFile, "the server's answer ended too early.");
@@ -132,7 +139,8 @@ class Reader {
 
 class Exchange {
  public:
-  Exchange(const Socket& socket, double timeout_s, const BodySink& sink) : reader_(socket, timeout_s), sink_(sink) {}
+  Exchange(const Socket& socket, double timeout_s, const BodySink& sink)
+      : reader_(socket, timeout_s), sink_(sink) {}
 
   Result<ClientResponse> run() {
     if (const Result<void> head = read_head(); !head) return std::unexpected(head.error());
@@ -146,7 +154,8 @@ class Exchange {
     Result<std::string> status = reader_.line();
     if (!status) return std::unexpected(status.error());
     const char* code = status->c_str() + std::min<std::size_t>(9, status->size());
-    if (!status->starts_with("HTTP/1.") || std::from_chars(code, status->c_str() + status->size(), response_.status).ec != std::errc{}) {
+    if (!status->starts_with("HTTP/1.") ||
+        std::from_chars(code, status->c_str() + status->size(), response_.status).ec != std::errc{}) {
       return fail(ErrorCode::kBadFile, "what answers there does not speak HTTP.");
     }
     for (int fields = 0; fields < 200; ++fields) {
@@ -174,7 +183,8 @@ class Exchange {
   // False when the sink has had enough.
   Result<bool> deliver(std::string_view piece) {
     if (sink_ && response_.status < 300) return sink_(piece);
-    if (response_.body.size() + piece.size() > kMaxBodyBytes) return fail(ErrorCode::kTooLarge, "the server's answer is too large.");
+    if (response_.body.size() + piece.size() > kMaxBodyBytes)
+      return fail(ErrorCode::kTooLarge, "the server's answer is too large.");
     response_.body += piece;
     return true;
   }
@@ -223,7 +233,10 @@ class Exchange {
 }  // namespace
 
 Result<Url> parse_url(std::string_view text) {
-  const auto bad = [&] { return fail(ErrorCode::kInvalidValue, "'" + std::string(text.substr(0, 100)) + "' is not a URL of the form http://HOST:PORT/PATH."); };
+  const auto bad = [&] {
+    return fail(ErrorCode::kInvalidValue,
+                "'" + std::string(text.substr(0, 100)) + "' is not a URL of the form http://HOST:PORT/PATH.");
+  };
   constexpr std::string_view kScheme = "http://";
   if (!text.starts_with(kScheme)) return bad();
   std::string_view rest = text.substr(kScheme.size());
@@ -236,7 +249,9 @@ Result<Url> parse_url(std::string_view text) {
   if (colon != std::string_view::npos) {
     url.port = authority.substr(colon + 1);
     authority = authority.substr(0, colon);
-    if (url.port.empty() || url.port.size() > 5 || url.port.find_first_not_of("0123456789") != std::string::npos) return bad();
+    if (url.port.empty() || url.port.size() > 5 ||
+        url.port.find_first_not_of("0123456789") != std::string::npos)
+      return bad();
   }
   if (authority.starts_with('[')) {
     if (!authority.ends_with(']')) return bad();
@@ -252,14 +267,17 @@ Result<ClientResponse> http_request(const Url& url, const ClientRequest& request
   const Result<Socket> socket = connect_to(url, request.timeout_s);
   if (!socket) return std::unexpected(socket.error());
   const bool ipv6 = url.host.find(':') != std::string::npos;
-  std::string text = request.method + " " + request.path + " HTTP/1.1\r\nHost: " + (ipv6 ? "[" + url.host + "]" : url.host) +
-                     ":" + url.port + "\r\nConnection: close\r\nUser-Agent: barg\r\n";
+  std::string text = request.method + " " + request.path +
+                     " HTTP/1.1\r\nHost: " + (ipv6 ? "[" + url.host + "]" : url.host) + ":" + url.port +
+                     "\r\nConnection: close\r\nUser-Agent: barg\r\n";
   if (!request.api_key.empty()) text += "Authorization: Bearer " + request.api_key + "\r\n";
   if (!request.body.empty()) {
-    text += "Content-Type: application/json\r\nContent-Length: " + std::to_string(request.body.size()) + "\r\n";
+    text +=
+        "Content-Type: application/json\r\nContent-Length: " + std::to_string(request.body.size()) + "\r\n";
   }
   text += "\r\n" + request.body;
-  if (const Result<void> sent = send_all(*socket, text, request.timeout_s); !sent) return std::unexpected(sent.error());
+  if (const Result<void> sent = send_all(*socket, text, request.timeout_s); !sent)
+    return std::unexpected(sent.error());
   return Exchange(*socket, request.timeout_s, sink).run();
 }
 

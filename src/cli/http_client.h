@@ -1,5 +1,6 @@
-// A small HTTP/1.1 client over plain sockets: for `barg health` inside images and `barg chat --url`. http:// only,
-// one request a connection, no redirects. Any thread; blocks the caller. What a server sends is bounded and checked.
+// A small HTTP/1.1 client over plain sockets: for `barg health` inside images and `barg chat --url`. http://
+// only, one request a connection, no redirects. Any thread; blocks the caller. What a server sends is bounded
+// and checked.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +24,9 @@ Result<Url> parse_url(std::string_view text);
 struct ClientRequest {
   std::string method = "GET";
   std::string path = "/";
-  std::string api_key;     ///< sent as a bearer token unless empty
-  std::string body;        ///< JSON; empty = none
-  double timeout_s = 10;   ///< for each wait, not for the whole
+  std::string api_key;    ///< sent as a bearer token unless empty
+  std::string body;       ///< JSON; empty = none
+  double timeout_s = 10;  ///< for each wait, not for the whole
 };
 
 struct ClientResponse {

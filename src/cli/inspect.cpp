@@ -1,11 +1,12 @@
 // `barg inspect`: what a model is and exactly what it would take, from its metadata alone.
+#include "model/inspect.h"
+
 #include <ostream>
 
 #include "cli/bundle.h"
 #include "cli/command.h"
 #include "cli/exit_codes.h"
 #include "cli/values.h"
-#include "model/inspect.h"
 
 namespace barg::cli {
 namespace {
@@ -27,8 +28,8 @@ void print_plan(std::ostream& out, const runtime::MemoryPlan& plan) {
       << "  weights: " << exact(plan.weight_bytes) << "\n"
       << "  kv per token: " << plan.kv_bytes_per_token << " bytes (" << dtype_name(plan.kv_dtype) << ")\n";
   for (std::size_t g = 0; g < plan.num_blocks.size(); ++g) {
-    out << "  kv group " << g << ": " << plan.num_blocks[g] << " blocks of " << plan.block_tokens << " tokens, "
-        << plan.block_bytes[g] << " bytes each\n";
+    out << "  kv group " << g << ": " << plan.num_blocks[g] << " blocks of " << plan.block_tokens
+        << " tokens, " << plan.block_bytes[g] << " bytes each\n";
   }
   out << "  kv pool: " << exact(plan.kv_bytes) << "\n"
       << "  activations: " << exact(plan.activation_bytes) << " at " << plan.max_rows << " rows\n"

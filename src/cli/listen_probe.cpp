@@ -21,15 +21,19 @@ Result<void> probe_listen(const std::string& host, std::uint16_t port) {
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
   const int fd = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, found->ai_protocol);
-  if (fd < 0) return fail(ErrorCode::kIo, "cannot listen on " + where + ": " + std::strerror(errno) + ".", "server.host");
+  if (fd < 0)
+    return fail(ErrorCode::kIo, "cannot listen on " + where + ": " + std::strerror(errno) + ".",
+                "server.host");
   const int on = 1;  // as the server does: a port whose last connections still linger is free
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   const bool ok = bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, 1) == 0;
   const int error = errno;
   close(fd);
   if (ok) return {};
-  const std::string hint = error == EADDRINUSE ? "; stop what uses it or choose another one with --port." : ".";
-  return fail(ErrorCode::kIo, "cannot listen on " + where + ": " + std::strerror(error) + hint, "server.port");
+  const std::string hint =
+      error == EADDRINUSE ? "; stop what uses it or choose another one with --port." : ".";
+  return fail(ErrorCode::kIo, "cannot listen on " + where + ": " + std::strerror(error) + hint,
+              "server.port");
 }
 
 }  // namespace barg::cli

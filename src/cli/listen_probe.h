@@ -1,5 +1,5 @@
-// Whether an address can be listened on, found out before a model is loaded for nothing. The server binds again
-// later and may still fail. Any thread.
+// Whether an address can be listened on, found out before a model is loaded for nothing. The server binds
+// again later and may still fail. Any thread.
 #pragma once
 
 #include <cstdint>

@@ -43,7 +43,8 @@ constexpr Option kSchema[] = {
      .flag = "--max-model-len",
      .kind = Kind::kInteger,
      .field = kModel<&ModelOptions::max_model_len>,
-     .help = "Tokens of prompt plus output. 0: the model's own length, or what fits the KV pool if that is less.",
+     .help =
+         "Tokens of prompt plus output. 0: the model's own length, or what fits the KV pool if that is less.",
      .max = kMaxInt},
     {.key = "model.numerics",
      .flag = "--numerics",

@@ -1,9 +1,10 @@
-// The schema: one literal table that names every field of Config for people. From a row come the YAML key, the
-// flag, the environment variable, the line of --help, configs/default.yaml and docs/options.md; nothing else
-// knows an option's spelling. Defaults are those of a default-constructed Config and are written nowhere else.
+// The schema: one literal table that names every field of Config for people. From a row come the YAML key,
+// the flag, the environment variable, the line of --help, configs/default.yaml and docs/options.md; nothing
+// else knows an option's spelling. Defaults are those of a default-constructed Config and are written nowhere
+// else.
 //
-// Invariants: every field of Config has exactly one row; keys and flags are unique; the variable of `--a-b` is
-// BARG_A_B. Constant data, any thread. Adding an option: a field in barg/config.h and a row in schema.cpp.
+// Invariants: every field of Config has exactly one row; keys and flags are unique; the variable of `--a-b`
+// is BARG_A_B. Constant data, any thread. Adding an option: a field in barg/config.h and a row in schema.cpp.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +22,10 @@ namespace barg::cli {
 /// How an option's text is read and shown.
 enum class Kind : std::uint8_t {
   kText,
-  kPath,      // text; a leading ~/ is the home directory
-  kChoice,    // one of Option::choices
-  kList,      // YAML list; on the command line repeated or separated by commas
-  kBool,      // flag --name and --no-name; elsewhere true or false
+  kPath,    // text; a leading ~/ is the home directory
+  kChoice,  // one of Option::choices
+  kList,    // YAML list; on the command line repeated or separated by commas
+  kBool,    // flag --name and --no-name; elsewhere true or false
   kInteger,
   kBytes,     // whole number, or a number with KiB, MiB, GiB, TiB
   kDuration,  // seconds, or a number with ms, s, m
@@ -36,16 +37,16 @@ using FieldRef = std::variant<std::string*, std::vector<std::string>*, bool*, st
                               std::int64_t*, std::uint64_t*, double*>;
 
 struct Option {
-  std::string_view key;       ///< "kv.block_size": section and name in YAML
-  std::string_view flag;      ///< "--block-size"
+  std::string_view key;   ///< "kv.block_size": section and name in YAML
+  std::string_view flag;  ///< "--block-size"
   Kind kind = Kind::kText;
   FieldRef (*field)(Config&) = nullptr;
-  std::string_view help;      ///< one or two sentences: what it does, when to change it
+  std::string_view help;          ///< one or two sentences: what it does, when to change it
   std::string_view choices = {};  ///< "f32|f16|auto"; empty unless the values are a fixed set
-  double min = 0;             ///< inclusive; bytes, seconds for durations
+  double min = 0;                 ///< inclusive; bytes, seconds for durations
   double max = std::numeric_limits<double>::infinity();
-  double unit = 1;            ///< a duration's field holds seconds times this (1000: milliseconds)
-  bool secret = false;        ///< never printed
+  double unit = 1;      ///< a duration's field holds seconds times this (1000: milliseconds)
+  bool secret = false;  ///< never printed
 };
 
 /// Every option, grouped by section in the order of Config.

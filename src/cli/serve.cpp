@@ -16,7 +16,10 @@ namespace barg::cli {
 namespace {
 
 log::Level level_of(const std::string& name) {
-  for (const auto& [text, level] : {std::pair{"trace", log::Level::kTrace}, {"debug", log::Level::kDebug}, {"warn", log::Level::kWarn}, {"error", log::Level::kError}}) {
+  for (const auto& [text, level] : {std::pair{"trace", log::Level::kTrace},
+                                    {"debug", log::Level::kDebug},
+                                    {"warn", log::Level::kWarn},
+                                    {"error", log::Level::kError}}) {
     if (name == text) return level;
   }
   return log::Level::kInfo;
@@ -40,19 +43,22 @@ std::string curl_line(const Bundle& bundle, const Config& config, std::uint16_t 
   Json body = Json::object({{"model", bundle.names[0]}});
   const bool chat = bundle.chat_template->has_template();
   if (chat) {
-    body.set("messages", Json(Json::Array{Json::object({{"role", "user"}, {"content", "Why are leaves green?"}})}));
+    body.set("messages",
+             Json(Json::Array{Json::object({{"role", "user"}, {"content", "Why are leaves green?"}})}));
   } else {
     body.set("prompt", "Leaves are green because");
   }
   body.set("max_tokens", 64);
-  std::string line = "curl " + base_url(config.server, port) + (chat ? "/v1/chat/completions" : "/v1/completions");
+  std::string line =
+      "curl " + base_url(config.server, port) + (chat ? "/v1/chat/completions" : "/v1/completions");
   if (!config.server.api_key.empty()) line += " -H \"Authorization: Bearer $BARG_API_KEY\"";
   return line + " -H 'Content-Type: application/json' -d " + shell_quoted(dump_json(body));
 }
 
 void announce_settings(StartupLog& startup, const Settings& settings) {
   const std::vector<std::string> changes = describe_changes(settings);
-  startup.phase("config", changes.empty() ? "all defaults" : std::to_string(changes.size()) + " values are not defaults:");
+  startup.phase("config", changes.empty() ? "all defaults"
+                                          : std::to_string(changes.size()) + " values are not defaults:");
   for (const std::string& change : changes) startup.note("", change);
   for (const std::string& warning : settings.warnings) startup.note("warning", warning);
 }
@@ -82,15 +88,22 @@ int run_serve(Invocation& invocation) {
   };
   watch.progress = [&](double share) { startup.progress(share); };
   const Result<Bundle> bundle = open_bundle(config, watch);
-  if (!bundle) return failed(io, bundle.error(), bundle.error().param == "model.path" ? kExitUsage : exit_code_of(bundle.error()));
+  if (!bundle)
+    return failed(io, bundle.error(),
+                  bundle.error().param == "model.path" ? kExitUsage : exit_code_of(bundle.error()));
 
   server::ServerExtras extras;
   extras.progress = [&](const std::string& phase) { log::info("shutdown", {{"phase", phase}}); };
-  const auto server = server::Server::start(config.server, {served_model(*bundle)}, {.version = facts.version, .git = facts.git}, extras);
-  if (!server) return failed(io, server.error(), server.error().code == ErrorCode::kIo ? kExitCannotCreate : kExitBadConfig);
+  const auto server = server::Server::start(config.server, {served_model(*bundle)},
+                                            {.version = facts.version, .git = facts.git}, extras);
+  if (!server)
+    return failed(io, server.error(),
+                  server.error().code == ErrorCode::kIo ? kExitCannotCreate : kExitBadConfig);
   signals.arm([&] { (*server)->shutdown(); }, [&] { (*server)->cut(); });
   const std::uint16_t port = (*server)->port();
-  startup.phase("listen", base_url(config.server, port) + (config.server.api_key.empty() ? ", no API key asked for" : ", an API key is asked for"));
+  startup.phase("listen",
+                base_url(config.server, port) +
+                    (config.server.api_key.empty() ? ", no API key asked for" : ", an API key is asked for"));
   startup.ready(curl_line(*bundle, config, port));
   (*server)->wait();
   signals.arm([] {}, [] {});  // the server is about to go; what is left takes milliseconds
@@ -99,13 +112,15 @@ int run_serve(Invocation& invocation) {
 
 }  // namespace
 
-const Command kServeCommand{.name = "serve",
-                            .summary = "serve a model over the OpenAI API",
-                            .arguments = "[MODEL]",
-                            .max_arguments = 1,
-                            .model_argument = true,
-                            .sections = "model kv scheduler runtime server log",
-                            .run = run_serve,
-                            .details = "SIGTERM or Ctrl-C lets running requests finish (--shutdown-timeout); a second one cuts them."};
+const Command kServeCommand{
+    .name = "serve",
+    .summary = "serve a model over the OpenAI API",
+    .arguments = "[MODEL]",
+    .max_arguments = 1,
+    .model_argument = true,
+    .sections = "model kv scheduler runtime server log",
+    .run = run_serve,
+    .details =
+        "SIGTERM or Ctrl-C lets running requests finish (--shutdown-timeout); a second one cuts them."};
 
 }  // namespace barg::cli

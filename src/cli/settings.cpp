@@ -32,7 +32,8 @@ class Loader {
  private:
   void problem(std::string sentence) { problems_.sentences.push_back(std::move(sentence)); }
 
-  void accept(const Option& option, const Problem& found, const std::string& origin, const std::string& subject) {
+  void accept(const Option& option, const Problem& found, const std::string& origin,
+              const std::string& subject) {
     if (found) {
       problem(subject + " " + *found + ".");
     } else {
@@ -70,9 +71,12 @@ class Loader {
       if (entry.type != Type::kList) return problem(subject + " must be a list, as [a, b].");
       return accept(*option, assign_list(*option, entry.items, settings_.config), where, subject);
     }
-    if (entry.type == Type::kList || entry.type == Type::kSection) return problem(subject + " must be one plain value.");
-    if (entry.type == Type::kEmpty) return problem(subject + " has no value; leave the key out for its default.");
-    const bool is_text = option->kind == Kind::kText || option->kind == Kind::kPath || option->kind == Kind::kChoice;
+    if (entry.type == Type::kList || entry.type == Type::kSection)
+      return problem(subject + " must be one plain value.");
+    if (entry.type == Type::kEmpty)
+      return problem(subject + " has no value; leave the key out for its default.");
+    const bool is_text =
+        option->kind == Kind::kText || option->kind == Kind::kPath || option->kind == Kind::kChoice;
     const bool may_be_quoted = is_text || option->kind == Kind::kBytes || option->kind == Kind::kDuration;
     if (entry.type == Type::kQuoted && !may_be_quoted) {
       return problem(subject + " must be written without quotes.");
@@ -95,7 +99,8 @@ class Loader {
     problem(where + ": unknown key " + entry.key + (near.empty() ? "." : "; did you mean " + near + "?"));
   }
 
-  // The key whose last part, or whose flag, is `name`: people move keys between sections and know vLLM's names.
+  // The key whose last part, or whose flag, is `name`: people move keys between sections and know vLLM's
+  // names.
   static std::string key_by_name(std::string name) {
     std::replace(name.begin(), name.end(), '_', '-');
     std::vector<std::string_view> flags;
@@ -108,7 +113,8 @@ class Loader {
   void read_variable(const std::string& name, const std::string& value) {
     bool ours = name.starts_with("BARG_") && name != "BARG_CONFIG";
     // Tests have their own; Kubernetes sets the other two kinds for a service called barg.
-    for (const std::string_view foreign : {"BARG_TEST_", "BARG_PORT_", "BARG_SERVICE_"}) ours &= !name.starts_with(foreign);
+    for (const std::string_view foreign : {"BARG_TEST_", "BARG_PORT_", "BARG_SERVICE_"})
+      ours &= !name.starts_with(foreign);
     if (!ours || value.empty()) return;  // Compose passes empty text for what the user left out
     const Option* option = find_env(name);
     if (option == nullptr) {
@@ -120,7 +126,8 @@ class Loader {
       return;
     }
     if (name == "BARG_PORT" && value.starts_with("tcp://")) {
-      settings_.warnings.push_back("BARG_PORT was set by Kubernetes for a service named barg and is ignored.");
+      settings_.warnings.push_back(
+          "BARG_PORT was set by Kubernetes for a service named barg and is ignored.");
       return;
     }
     accept(*option, assign_words(*option, value), name, name);
@@ -167,7 +174,9 @@ class Loader {
   std::map<const Option*, std::vector<std::string>> lists_;  // what repeated list flags gave so far
 };
 
-bool is_loopback(std::string_view host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+bool is_loopback(std::string_view host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
 
 }  // namespace
 
@@ -175,14 +184,17 @@ std::expected<Settings, Problems> load_settings(const Sources& sources) { return
 
 std::vector<std::string> cross_check(const Config& config, std::vector<std::string>& warnings) {
   std::vector<std::string> problems;
-  const auto name = [](auto* key) { return std::string(key) + " (" + std::string(find_key(key)->flag) + ")"; };
+  const auto name = [](auto* key) {
+    return std::string(key) + " (" + std::string(find_key(key)->flag) + ")";
+  };
   if (config.server.host.empty()) problems.push_back(name("server.host") + " must not be empty.");
   if (config.model.max_model_len > config.scheduler.max_num_queued_tokens) {
     problems.push_back(name("scheduler.max_num_queued_tokens") + " is below " + name("model.max_model_len") +
                        ", so the longest request could never wait.");
   }
   if (config.model.numerics == "f32" && config.kv.dtype != "auto" && config.kv.dtype != "f32") {
-    warnings.push_back(name("kv.dtype") + " " + config.kv.dtype + " rounds keys and values that recipe f32 would keep exact.");
+    warnings.push_back(name("kv.dtype") + " " + config.kv.dtype +
+                       " rounds keys and values that recipe f32 would keep exact.");
   }
   if (!is_loopback(config.server.host) && config.server.api_key.empty()) {
     warnings.push_back("the server listens on " + config.server.host + " without " + name("server.api_key") +
@@ -196,7 +208,8 @@ std::vector<std::string> describe_changes(const Settings& settings) {
   for (std::size_t i = 0; i < schema().size(); ++i) {
     const Option& option = schema()[i];
     if (show(option, settings.config) == show(option, Config{})) continue;
-    lines.push_back(std::string(option.key) + " = " + show_public(option, settings.config) + " (" + settings.origins[i] + ")");
+    lines.push_back(std::string(option.key) + " = " + show_public(option, settings.config) + " (" +
+                    settings.origins[i] + ")");
   }
   return lines;
 }

@@ -1,6 +1,6 @@
-// From the four sources to one Config: defaults, then the file, then the environment, then flags; the later one
-// wins. Every value remembers where it came from. All problems are collected and reported together, before
-// anything is opened or allocated.
+// From the four sources to one Config: defaults, then the file, then the environment, then flags; the later
+// one wins. Every value remembers where it came from. All problems are collected and reported together,
+// before anything is opened or allocated.
 //
 // Reads the configuration file and nothing else; the environment is handed in. Any thread.
 #pragma once
@@ -44,8 +44,8 @@ struct Problems {
 /// Unknown keys, wrong types, values out of range and contradictions between values are all in Problems.
 std::expected<Settings, Problems> load_settings(const Sources& sources);
 
-/// Contradictions between values of a Config whose single values are in range. Adds to `warnings` what is legal
-/// but likely a mistake. Looks at no file; model files are checked where they are opened.
+/// Contradictions between values of a Config whose single values are in range. Adds to `warnings` what is
+/// legal but likely a mistake. Looks at no file; model files are checked where they are opened.
 std::vector<std::string> cross_check(const Config& config, std::vector<std::string>& warnings);
 
 /// "kv.block_size = 32 (configs/my.yaml:4)" for each value that is not the default, secrets hidden.

@@ -1,5 +1,5 @@
-// SIGINT and SIGTERM as calls on a thread of their own. Construct before any other thread exists: threads inherit
-// the blocked mask. While nothing is there to shut down, a signal ends the process at once.
+// SIGINT and SIGTERM as calls on a thread of their own. Construct before any other thread exists: threads
+// inherit the blocked mask. While nothing is there to shut down, a signal ends the process at once.
 #pragma once
 
 #include <atomic>

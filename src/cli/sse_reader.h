@@ -1,5 +1,5 @@
-// Reads a server-sent event stream: bytes in any split, the payload of each `data:` event out. One stream, one
-// thread. An event beyond 1 MiB, or "[DONE]", ends it.
+// Reads a server-sent event stream: bytes in any split, the payload of each `data:` event out. One stream,
+// one thread. An event beyond 1 MiB, or "[DONE]", ends it.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,8 @@ class SseReader {
  public:
   explicit SseReader(std::function<void(std::string_view)> on_data) : on_data_(std::move(on_data)) {}
 
-  /// False when nothing more is wanted. Only the forms an OpenAI server sends: one `data:` line an event, LF or
-  /// CR LF; comments and other fields are skipped.
+  /// False when nothing more is wanted. Only the forms an OpenAI server sends: one `data:` line an event, LF
+  /// or CR LF; comments and other fields are skipped.
   bool push(std::string_view bytes) {
     buffer_ += bytes;
     std::size_t end = 0;

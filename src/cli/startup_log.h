@@ -1,6 +1,6 @@
-// What `barg serve` tells while it starts: one line a phase with its milliseconds, as text for people or through
-// the log as JSON. Nothing shows before release(): a start that fails at once is one sentence, not a story.
-// Main thread only.
+// What `barg serve` tells while it starts: one line a phase with its milliseconds, as text for people or
+// through the log as JSON. Nothing shows before release(): a start that fails at once is one sentence, not a
+// story. Main thread only.
 #pragma once
 
 #include <string>

@@ -29,7 +29,8 @@ int run_tokenize(Invocation& invocation) {
     io.err << "error: the text on stdin is not UTF-8.\n";
     return kExitFailure;
   }
-  const EncodeOptions options{.add_special_tokens = !invocation.has("--no-special"), .parse_special_tokens = !invocation.has("--plain")};
+  const EncodeOptions options{.add_special_tokens = !invocation.has("--no-special"),
+                              .parse_special_tokens = !invocation.has("--plain")};
   Json::Array ids;
   for (const TokenId id : bundle->tokenizer->encode(text, options)) ids.emplace_back(id);
   io.out << dump_json(Json(std::move(ids)), {.spaces = true}) << "\n";

@@ -15,7 +15,8 @@ struct Unit {
   std::string_view suffix;
   double factor;
 };
-constexpr std::array<Unit, 6> kSizes{{{"TiB", 0x1p40}, {"GiB", 0x1p30}, {"MiB", 0x1p20}, {"KiB", 0x1p10}, {"B", 1}, {"", 1}}};
+constexpr std::array<Unit, 6> kSizes{
+    {{"TiB", 0x1p40}, {"GiB", 0x1p30}, {"MiB", 0x1p20}, {"KiB", 0x1p10}, {"B", 1}, {"", 1}}};
 constexpr std::array<Unit, 5> kTimes{{{"ms", 0.001}, {"s", 1}, {"m", 60}, {"h", 3600}, {"", 1}}};
 
 std::string quoted(std::string_view text) {
@@ -93,15 +94,18 @@ Problem assign_integer(const Option& option, std::string_view text, Config& conf
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc::result_out_of_range) return out_of_range(option, text);
-  if (error != std::errc{} || end != text.data() + text.size()) return "expected a whole number, got " + quoted(text);
-  if (!option.choices.empty() && !is_choice(option.choices, std::to_string(value))) return not_a_choice(option, text);
+  if (error != std::errc{} || end != text.data() + text.size())
+    return "expected a whole number, got " + quoted(text);
+  if (!option.choices.empty() && !is_choice(option.choices, std::to_string(value)))
+    return not_a_choice(option, text);
   return store_number(option, static_cast<double>(value), text, config);
 }
 
 Problem assign_bytes(const Option& option, std::string_view text, Config& config) {
   const std::optional<double> value = quantity(text, kSizes);
   if (!value) {
-    return "expected a size as 1073741824, 512MiB or 1GiB (KiB, MiB, GiB, TiB; no k, K, M or G alone), got " + quoted(text);
+    return "expected a size as 1073741824, 512MiB or 1GiB (KiB, MiB, GiB, TiB; no k, K, M or G alone), got " +
+           quoted(text);
   }
   if (*value != std::floor(*value)) return "must be a whole number of bytes, got " + quoted(text);
   return store_number(option, *value, text, config);
@@ -132,7 +136,8 @@ std::string show_list(const std::vector<std::string>& items) {
 std::string show_bytes(std::uint64_t bytes) {
   for (const Unit& unit : kSizes) {
     const auto factor = static_cast<std::uint64_t>(unit.factor);
-    if (factor > 1 && bytes != 0 && bytes % factor == 0) return std::to_string(bytes / factor) + std::string(unit.suffix);
+    if (factor > 1 && bytes != 0 && bytes % factor == 0)
+      return std::to_string(bytes / factor) + std::string(unit.suffix);
   }
   return std::to_string(bytes);
 }
@@ -144,7 +149,9 @@ std::string show_duration(double seconds) {
 
 struct Shower {
   const Option& option;
-  std::string operator()(const std::string* v) const { return option.kind == Kind::kChoice ? *v : json_quote(*v); }
+  std::string operator()(const std::string* v) const {
+    return option.kind == Kind::kChoice ? *v : json_quote(*v);
+  }
   std::string operator()(const std::vector<std::string>* v) const { return show_list(*v); }
   std::string operator()(const bool* v) const { return *v ? "true" : "false"; }
   std::string operator()(const double* v) const {
@@ -168,12 +175,18 @@ Problem assign(const Option& option, std::string_view text, Config& config) {
       if (!is_choice(option.choices, text)) return not_a_choice(option, text);
       *std::get<std::string*>(option.field(config)) = text;
       return std::nullopt;
-    case Kind::kList: return assign_list(option, {std::string(text)}, config);
-    case Kind::kBool: return assign_bool(option, text, config);
-    case Kind::kInteger: return assign_integer(option, text, config);
-    case Kind::kBytes: return assign_bytes(option, text, config);
-    case Kind::kDuration: return assign_duration(option, text, config);
-    case Kind::kNumber: break;
+    case Kind::kList:
+      return assign_list(option, {std::string(text)}, config);
+    case Kind::kBool:
+      return assign_bool(option, text, config);
+    case Kind::kInteger:
+      return assign_integer(option, text, config);
+    case Kind::kBytes:
+      return assign_bytes(option, text, config);
+    case Kind::kDuration:
+      return assign_duration(option, text, config);
+    case Kind::kNumber:
+      break;
   }
   const std::optional<double> value = number(text);
   if (!value) return "expected a number, got " + quoted(text);
@@ -184,7 +197,8 @@ Problem assign_list(const Option& option, std::vector<std::string> items, Config
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (items[i].empty()) return "has an empty element";
     // A secret must not show in a message.
-    if (std::find(items.begin(), items.begin() + static_cast<std::ptrdiff_t>(i), items[i]) != items.begin() + static_cast<std::ptrdiff_t>(i)) {
+    if (std::find(items.begin(), items.begin() + static_cast<std::ptrdiff_t>(i), items[i]) !=
+        items.begin() + static_cast<std::ptrdiff_t>(i)) {
       return option.secret ? std::string("has the same element twice") : "has " + quoted(items[i]) + " twice";
     }
   }

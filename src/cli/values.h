@@ -1,6 +1,6 @@
 // One option's value as text: reading it into Config, and showing it. The only place that knows what "64MiB",
-// "500ms" or "a,b" mean. Pure functions, any thread. Text may be hostile: numbers are range-checked before they
-// are narrowed.
+// "500ms" or "a,b" mean. Pure functions, any thread. Text may be hostile: numbers are range-checked before
+// they are narrowed.
 #pragma once
 
 #include <optional>
@@ -12,11 +12,12 @@
 
 namespace barg::cli {
 
-/// A problem in one sentence without subject ("expected a whole number, got 'x'"), or nothing when all is well.
+/// A problem in one sentence without subject ("expected a whole number, got 'x'"), or nothing when all is
+/// well.
 using Problem = std::optional<std::string>;
 
-/// Reads `text` into the option's field. A list option takes the single element `text`. On a problem the field
-/// keeps its value.
+/// Reads `text` into the option's field. A list option takes the single element `text`. On a problem the
+/// field keeps its value.
 Problem assign(const Option& option, std::string_view text, Config& config);
 /// For kList only: replaces the whole list.
 Problem assign_list(const Option& option, std::vector<std::string> items, Config& config);

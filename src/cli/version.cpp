@@ -14,11 +14,15 @@ constexpr CommandFlag kFlags[] = {{"--json", "", "One JSON object instead of a l
 int run_version(Invocation& invocation) {
   const BuildFacts facts = build_facts();
   if (invocation.has("--json")) {
-    invocation.io.out << dump_json(Json::object({{"version", facts.version}, {"git", facts.git}, {"compiler", facts.compiler},
-                                                 {"build", facts.build}, {"kernel_epoch", facts.kernel_epoch}}))
+    invocation.io.out << dump_json(Json::object({{"version", facts.version},
+                                                 {"git", facts.git},
+                                                 {"compiler", facts.compiler},
+                                                 {"build", facts.build},
+                                                 {"kernel_epoch", facts.kernel_epoch}}))
                       << "\n";
   } else {
-    invocation.io.out << "barg " << facts.version << " (" << facts.git << ", " << facts.compiler << ", " << facts.build << ")\n";
+    invocation.io.out << "barg " << facts.version << " (" << facts.git << ", " << facts.compiler << ", "
+                      << facts.build << ")\n";
   }
   return kExitOk;
 }

@@ -28,7 +28,8 @@ Result<YamlEntry> read_value(std::string key, int line, const YAML::Node& value)
   entry.type = YamlEntry::Type::kList;
   for (const YAML::Node& item : value) {
     if (!item.IsScalar()) {
-      return fail(ErrorCode::kBadFile, at_line(line_of(item)) + entry.key + " must be a list of plain values.");
+      return fail(ErrorCode::kBadFile,
+                  at_line(line_of(item)) + entry.key + " must be a list of plain values.");
     }
     entry.items.push_back(item.Scalar());
   }
@@ -38,7 +39,8 @@ Result<YamlEntry> read_value(std::string key, int line, const YAML::Node& value)
 Result<void> read_section(const std::string& name, const YAML::Node& section, std::vector<YamlEntry>& out) {
   for (const auto& member : section) {
     const int line = line_of(member.first);
-    if (!member.first.IsScalar()) return fail(ErrorCode::kBadFile, at_line(line) + "a key must be a plain word.");
+    if (!member.first.IsScalar())
+      return fail(ErrorCode::kBadFile, at_line(line) + "a key must be a plain word.");
     Result<YamlEntry> entry = read_value(name + "." + member.first.Scalar(), line, member.second);
     if (!entry) return std::unexpected(entry.error());
     out.push_back(std::move(*entry));
@@ -49,16 +51,19 @@ Result<void> read_section(const std::string& name, const YAML::Node& section, st
 Result<std::vector<YamlEntry>> flatten(const YAML::Node& root) {
   std::vector<YamlEntry> out;
   if (root.IsNull()) return out;  // an empty file is a valid configuration
-  if (!root.IsMap()) return fail(ErrorCode::kBadFile, at_line(line_of(root)) + "expected sections such as 'server:'.");
+  if (!root.IsMap())
+    return fail(ErrorCode::kBadFile, at_line(line_of(root)) + "expected sections such as 'server:'.");
   for (const auto& member : root) {
     const int line = line_of(member.first);
-    if (!member.first.IsScalar()) return fail(ErrorCode::kBadFile, at_line(line) + "a key must be a plain word.");
+    if (!member.first.IsScalar())
+      return fail(ErrorCode::kBadFile, at_line(line) + "a key must be a plain word.");
     const std::string& name = member.first.Scalar();
     Result<YamlEntry> entry = read_value(name, line, member.second);
     if (!entry) return std::unexpected(entry.error());
     out.push_back(std::move(*entry));
     if (!member.second.IsMap()) continue;
-    if (const Result<void> read = read_section(name, member.second, out); !read) return std::unexpected(read.error());
+    if (const Result<void> read = read_section(name, member.second, out); !read)
+      return std::unexpected(read.error());
   }
   return out;
 }

@@ -6,9 +6,12 @@ namespace barg::cli {
 namespace {
 
 constexpr CommandFlag kFlags[] = {{"--now", "TIME", "."}, {"--fast", "", "."}};
-const Command kCommand{.name = "x", .summary = ".", .max_arguments = 1, .sections = "kv server.port", .flags = kFlags};
+const Command kCommand{
+    .name = "x", .summary = ".", .max_arguments = 1, .sections = "kv server.port", .flags = kFlags};
 
-ParsedArgs parse(const std::vector<std::string>& args, const Command& command = kCommand) { return parse_args(command, args); }
+ParsedArgs parse(const std::vector<std::string>& args, const Command& command = kCommand) {
+  return parse_args(command, args);
+}
 
 TEST(Args, BothFormsOfAValueMeanTheSame) {
   for (const auto& args : std::vector<std::vector<std::string>>{{"--port", "5"}, {"--port=5"}}) {
@@ -56,7 +59,8 @@ TEST(Args, MistakesAreCollected) {
 }
 
 TEST(Args, AnArgumentMayBeTheModel) {
-  const Command command{.name = "x", .summary = ".", .max_arguments = 1, .model_argument = true, .sections = "model"};
+  const Command command{
+      .name = "x", .summary = ".", .max_arguments = 1, .model_argument = true, .sections = "model"};
   const ParsedArgs parsed = parse({"m.gguf"}, command);
   ASSERT_EQ(parsed.options.size(), 1U);
   EXPECT_EQ(parsed.options[0].option, find_key("model.path"));

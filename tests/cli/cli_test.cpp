@@ -74,7 +74,8 @@ TEST(Cli, CodesTellTheSources) {
 }
 
 TEST(Cli, ConfigPrintShowsValuesAndOrigins) {
-  const Done done = barg({"config", "print", "--port", "81"}, "", {{"BARG_BLOCK_SIZE", "32"}, {"BARG_API_KEY", "sk-secret"}});
+  const Done done = barg({"config", "print", "--port", "81"}, "",
+                         {{"BARG_BLOCK_SIZE", "32"}, {"BARG_API_KEY", "sk-secret"}});
   EXPECT_EQ(done.code, kExitOk);
   EXPECT_NE(done.out.find("  port: 81"), std::string::npos);
   EXPECT_NE(done.out.find("# --port\n"), std::string::npos);
@@ -94,17 +95,23 @@ TEST(Cli, VersionAsJson) {
 }
 
 TEST(Cli, RenderATemplateFile) {
-  const std::string file = temp_file("t.jinja", "{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %} {{ strftime_now('%d %b %Y %H:%M:%S %A %j') }}");
-  const Done done = barg({"render", "--template", file, "--now", "2026-11-29T12:34:56"}, R"({"messages":[{"role":"user","content":"h\u00e9"}]})");
+  const std::string file = temp_file("t.jinja",
+                                     "{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %} {{ "
+                                     "strftime_now('%d %b %Y %H:%M:%S %A %j') }}");
+  const Done done = barg({"render", "--template", file, "--now", "2026-11-29T12:34:56"},
+                         R"({"messages":[{"role":"user","content":"h\u00e9"}]})");
   EXPECT_EQ(done.err, "");
   EXPECT_EQ(done.out, "[user] h\u00e9 29 Nov 2026 12:34:56 Sunday 333");
-  expect_one_sentence(barg({"render", "--template", temp_file("e.jinja", "{{ raise_exception('please not') }}")}, "{}"), kExitFailure);
+  expect_one_sentence(
+      barg({"render", "--template", temp_file("e.jinja", "{{ raise_exception('please not') }}")}, "{}"),
+      kExitFailure);
   expect_one_sentence(barg({"render", "--template", temp_file("s.jinja", "{% if %}")}, "{}"), kExitFailure);
   expect_one_sentence(barg({"render", "--template", file}, "[1]"), kExitFailure);
   expect_one_sentence(barg({"render", "--template", file}, "{"), kExitFailure);
   expect_one_sentence(barg({"render", "--template", "/nowhere.jinja"}, "{}"), kExitFailure);
   expect_one_sentence(barg({"render"}, "{}"), kExitUsage);
-  for (const char* time : {"2026-11-29", "2026-02-30T00:00:00", "2026-11-29T12:34:56Z", "2026-11-29 12:34:56", "x"}) {
+  for (const char* time :
+       {"2026-11-29", "2026-02-30T00:00:00", "2026-11-29T12:34:56Z", "2026-11-29 12:34:56", "x"}) {
     expect_one_sentence(barg({"render", "--template", file, "--now", time}, "{}"), kExitUsage);
   }
 }
@@ -133,7 +140,8 @@ TEST(Cli, AnAddressThatIsTakenIsFoundBeforeLoading) {
 
 TEST(Cli, BadModelsAreOneSentence) {
   for (const char* command : {"inspect", "serve", "complete", "chat", "tokenize"}) {
-    const bool positional = std::string(command) == "inspect" || std::string(command) == "serve" || std::string(command) == "tokenize";
+    const bool positional = std::string(command) == "inspect" || std::string(command) == "serve" ||
+                            std::string(command) == "tokenize";
     const auto with = [&](const std::string& model) {
       std::vector<std::string> args{command};
       if (!positional) args.push_back("--model");
@@ -161,7 +169,8 @@ class CliModel : public testing::Test {
 TEST_F(CliModel, InspectShowsThePlanBeforeLoading) {
   const Done done = barg({"inspect", model_, "--kv-cache-dtype", "f16", "--kv-cache-memory-bytes", "1MiB"});
   ASSERT_EQ(done.code, kExitOk) << done.err;
-  for (const char* part : {"llama", "memory plan:", "kv per token: ", "(f16)", "kv pool: ", "total: ", "verdict: valid"}) {
+  for (const char* part :
+       {"llama", "memory plan:", "kv per token: ", "(f16)", "kv pool: ", "total: ", "verdict: valid"}) {
     EXPECT_NE(done.out.find(part), std::string::npos) << part << "\n" << done.out;
   }
   EXPECT_NE(barg({"inspect", model_, "--tensors"}).out.size(), done.out.size());
@@ -180,7 +189,8 @@ TEST_F(CliModel, TokenizePrintsAList) {
 }
 
 TEST_F(CliModel, CompleteIsRepeatable) {
-  const std::vector<std::string> args{"complete", "--model", model_, "--max-tokens", "8", "--temperature", "0", "--threads", "1", "Hello"};
+  const std::vector<std::string> args{"complete", "--model",   model_, "--max-tokens", "8", "--temperature",
+                                      "0",        "--threads", "1",    "Hello"};
   const Done first = barg(args);
   ASSERT_EQ(first.code, kExitOk) << first.err;
   EXPECT_TRUE(first.out.ends_with('\n'));
@@ -196,12 +206,14 @@ TEST_F(CliModel, CompleteIsRepeatable) {
 TEST_F(CliModel, ChatAnswersEachLine) {
   const Done one = barg({"chat", "--model", model_, "--max-tokens", "4", "--temperature", "0", "Hi"});
   ASSERT_EQ(one.code, kExitOk) << one.err;
-  const Done conversation = barg({"chat", "--model", model_, "--max-tokens", "4", "--temperature", "0"}, "Hi\n\nignored\n");
+  const Done conversation =
+      barg({"chat", "--model", model_, "--max-tokens", "4", "--temperature", "0"}, "Hi\n\nignored\n");
   EXPECT_EQ(conversation.out, one.out);
 }
 
 TEST_F(CliModel, RenderWithTheModelsOwnTemplate) {
-  const Done done = barg({"render", "--model", model_}, R"({"messages":[{"role":"user","content":"hi"}],"add_generation_prompt":true})");
+  const Done done = barg({"render", "--model", model_},
+                         R"({"messages":[{"role":"user","content":"hi"}],"add_generation_prompt":true})");
   EXPECT_EQ(done.code, kExitOk) << done.err;
   EXPECT_NE(done.out.find("hi"), std::string::npos);
 }

@@ -81,7 +81,8 @@ TEST(Docker, CopiedPathsExist) {
       EXPECT_TRUE(std::filesystem::exists(kRoot / parts[1])) << line;
       // The build context must let it through.
       const std::string top = *std::filesystem::path(parts[1]).begin();
-      EXPECT_NE(content(kRoot / "docker/Dockerfile.dockerignore").find("\n!" + top + "\n"), std::string::npos) << line;
+      EXPECT_NE(content(kRoot / "docker/Dockerfile.dockerignore").find("\n!" + top + "\n"), std::string::npos)
+          << line;
     }
   }
   EXPECT_GT(copies, 8);
@@ -144,26 +145,31 @@ TEST(Docker, ComposeNamesThingsThatExist) {
     for (const std::string& volume : words(field(service, "volumes"))) {
       const std::string source = volume.substr(0, volume.find(':'));
       const bool named = source.find('/') == std::string::npos;
-      EXPECT_TRUE(named ? root["volumes"][source].IsDefined() : std::filesystem::exists(kRoot / "docker" / source)) << volume;
+      EXPECT_TRUE(named ? root["volumes"][source].IsDefined()
+                        : std::filesystem::exists(kRoot / "docker" / source))
+          << volume;
     }
     if (const YAML::Node command = field(service, "command")) expect_command_line(words(command));
     if (const YAML::Node health = field(service, "healthcheck")) expect_command_line(words(health["test"]));
     if (const YAML::Node environment = field(service, "environment")) {
-      for (const auto& variable : environment) EXPECT_NE(find_env(variable.first.Scalar()), nullptr) << variable.first;
+      for (const auto& variable : environment)
+        EXPECT_NE(find_env(variable.first.Scalar()), nullptr) << variable.first;
     }
   }
   EXPECT_EQ(profiles, (std::set<std::string>{"cpu", "gpu"}));
 }
 
 TEST(Docker, TheMountedConfigurationFitsTheImages) {
-  const auto settings = load_settings({.file = kRoot / "configs/container.yaml", .environment = {}, .flags = {}});
+  const auto settings =
+      load_settings({.file = kRoot / "configs/container.yaml", .environment = {}, .flags = {}});
   ASSERT_TRUE(settings) << settings.error().sentences[0];
   const std::string lib = content(kRoot / "scripts/lib.sh");
   const std::filesystem::path model = settings->config.model.path;
   EXPECT_NE(lib.find("SMOLLM2_FILE=\"" + model.filename().string() + "\""), std::string::npos);
   EXPECT_EQ(model.parent_path(), "/models/barg");
   EXPECT_NE(dockerfile().find("ENV XDG_CACHE_HOME=/models\n"), std::string::npos);
-  EXPECT_NE(dockerfile().find("EXPOSE " + std::to_string(settings->config.server.port) + "\n"), std::string::npos);
+  EXPECT_NE(dockerfile().find("EXPOSE " + std::to_string(settings->config.server.port) + "\n"),
+            std::string::npos);
   EXPECT_EQ(settings->config.server.host, "0.0.0.0");
   // The supervisor must not kill a server that is still draining.
   EXPECT_EQ(compose()["x-barg"]["stop_grace_period"].Scalar(), "60s");
@@ -171,14 +177,19 @@ TEST(Docker, TheMountedConfigurationFitsTheImages) {
 }
 
 TEST(Docker, ComposeClientParsesTheFile) {
-  const auto run = [](const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()); };
+  const auto run = [](const std::string& command) {
+    return std::system((command + " >/dev/null 2>&1").c_str());
+  };
   std::string client;
   for (const char* candidate : {"docker compose", "docker-compose"}) {
     if (client.empty() && run(std::string(candidate) + " version") == 0) client = candidate;
   }
   if (client.empty()) GTEST_SKIP() << "skipped: no compose client";
   for (const char* profile : {"cpu", "gpu"}) {
-    EXPECT_EQ(run(client + " -f " + (kRoot / "docker/compose.yaml").string() + " --profile " + profile + " config"), 0) << profile;
+    EXPECT_EQ(
+        run(client + " -f " + (kRoot / "docker/compose.yaml").string() + " --profile " + profile + " config"),
+        0)
+        << profile;
   }
 }
 

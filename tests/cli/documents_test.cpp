@@ -1,4 +1,5 @@
-// The generated texts, and that the files made from them are fresh. To renew them after a change of the schema:
+// The generated texts, and that the files made from them are fresh. To renew them after a change of the
+// schema:
 //   barg config default > configs/default.yaml; barg config docs > docs/options.md
 #include "cli/documents.h"
 
@@ -22,15 +23,18 @@ std::string content(const std::filesystem::path& path) {
 }
 
 TEST(Documents, DefaultYamlIsFresh) {
-  EXPECT_EQ(content(kRoot / "configs/default.yaml"), default_yaml()) << "run: barg config default > configs/default.yaml";
+  EXPECT_EQ(content(kRoot / "configs/default.yaml"), default_yaml())
+      << "run: barg config default > configs/default.yaml";
 }
 
 TEST(Documents, OptionsPageIsFresh) {
-  EXPECT_EQ(content(kRoot / "docs/options.md"), options_markdown()) << "run: barg config docs > docs/options.md";
+  EXPECT_EQ(content(kRoot / "docs/options.md"), options_markdown())
+      << "run: barg config docs > docs/options.md";
 }
 
 TEST(Documents, DefaultYamlIsAValidConfigurationOfDefaults) {
-  const auto settings = load_settings({.file = kRoot / "configs/default.yaml", .environment = {}, .flags = {}});
+  const auto settings =
+      load_settings({.file = kRoot / "configs/default.yaml", .environment = {}, .flags = {}});
   ASSERT_TRUE(settings) << settings.error().sentences[0];
   const auto defaults = load_settings({});
   ASSERT_TRUE(defaults);
@@ -45,18 +49,21 @@ TEST(Documents, DefaultYamlIsAValidConfigurationOfDefaults) {
     return out;
   };
   EXPECT_EQ(without_origins(print_settings(*settings)), without_origins(print_settings(*defaults)));
-  for (std::size_t i = 0; i < schema().size(); ++i) EXPECT_NE(settings->origins[i], "default") << schema()[i].key;
+  for (std::size_t i = 0; i < schema().size(); ++i)
+    EXPECT_NE(settings->origins[i], "default") << schema()[i].key;
 }
 
 TEST(Documents, EveryConfigurationInTheTreeIsValid) {
   for (const auto& entry : std::filesystem::directory_iterator(kRoot / "configs")) {
-    const auto settings = load_settings({.file = entry.path(), .environment = {{"HOME", "/root"}}, .flags = {}});
+    const auto settings =
+        load_settings({.file = entry.path(), .environment = {{"HOME", "/root"}}, .flags = {}});
     EXPECT_TRUE(settings) << entry.path() << ": " << settings.error().sentences[0];
   }
 }
 
 TEST(Documents, PrintedSettingsReadBackEqual) {
-  const auto first = load_settings({.file = kRoot / "configs/smollm2.yaml", .environment = {{"HOME", "/root"}}, .flags = {}});
+  const auto first = load_settings(
+      {.file = kRoot / "configs/smollm2.yaml", .environment = {{"HOME", "/root"}}, .flags = {}});
   ASSERT_TRUE(first);
   const std::string path = testing::TempDir() + "/printed.yaml";
   std::ofstream(path) << print_settings(*first);
@@ -71,7 +78,8 @@ TEST(Documents, HelpNamesEveryOptionOfTheCommand) {
   for (const Command* command : commands()) {
     const std::string help = command_help(*command);
     EXPECT_NE(help.find(command->summary), std::string::npos);
-    for (const CommandFlag& flag : command->flags) EXPECT_NE(help.find(flag.name), std::string::npos) << flag.name;
+    for (const CommandFlag& flag : command->flags)
+      EXPECT_NE(help.find(flag.name), std::string::npos) << flag.name;
     EXPECT_NE(general_help(commands()).find(command->name), std::string::npos);
   }
   const std::string serve = command_help(kServeCommand);

@@ -15,7 +15,8 @@ namespace {
 // Accepts one connection, reads the request's head, answers with fixed bytes and closes.
 class OneAnswer {
  public:
-  explicit OneAnswer(std::string answer) : answer_(std::move(answer)), listener_(socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit OneAnswer(std::string answer)
+      : answer_(std::move(answer)), listener_(socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -59,11 +60,13 @@ class OneAnswer {
 };
 
 TEST(HttpClient, ReadsTheThreeKindsOfBodies) {
-  for (const char* answer : {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
-                             "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\n\r\n",
-                             "HTTP/1.0 200 OK\r\n\r\nhello"}) {
+  for (const char* answer :
+       {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\n\r\n",
+        "HTTP/1.0 200 OK\r\n\r\nhello"}) {
     OneAnswer server(answer);
-    const auto response = http_request(server.url(), {.method = "GET", .path = "/x", .api_key = "k", .body = {}});
+    const auto response =
+        http_request(server.url(), {.method = "GET", .path = "/x", .api_key = "k", .body = {}});
     ASSERT_TRUE(response) << response.error().message;
     EXPECT_EQ(response->status, 200);
     EXPECT_EQ(response->body, "hello");
@@ -73,9 +76,10 @@ TEST(HttpClient, ReadsTheThreeKindsOfBodies) {
 }
 
 TEST(HttpClient, BrokenAnswersAreErrors) {
-  for (const char* answer : {"", "nonsense\r\n\r\n", "HTTP/1.1 \r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello",
-                             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-                             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhe"}) {
+  for (const char* answer :
+       {"", "nonsense\r\n\r\n", "HTTP/1.1 \r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhe"}) {
     OneAnswer server(answer);
     EXPECT_FALSE(http_request(server.url(), {})) << answer;
   }
@@ -85,11 +89,15 @@ TEST(HttpClient, ASinkSeesGoodBodiesAndMayEndThem) {
   OneAnswer server("HTTP/1.1 200 OK\r\n\r\ndata: 1\n\ndata: 2\n\ndata: [DONE]\n\ndata: 3\n\n");
   std::string seen;
   SseReader reader([&](std::string_view data) { seen += data; });
-  const auto response = http_request(server.url(), {}, [&](std::string_view bytes) { return reader.push(bytes); });
+  const auto response =
+      http_request(server.url(), {}, [&](std::string_view bytes) { return reader.push(bytes); });
   ASSERT_TRUE(response);
   EXPECT_EQ(seen, "12");
   OneAnswer refusing("HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\n\r\n{}");
-  const auto refused = http_request(refusing.url(), {}, [&](std::string_view) -> bool { ADD_FAILURE(); return true; });
+  const auto refused = http_request(refusing.url(), {}, [&](std::string_view) -> bool {
+    ADD_FAILURE();
+    return true;
+  });
   ASSERT_TRUE(refused);
   EXPECT_EQ(refused->body, "{}");
 }
@@ -99,7 +107,8 @@ TEST(SseReader, AnySplitGivesTheSameEvents) {
   for (std::size_t split = 0; split <= stream.size(); ++split) {
     std::vector<std::string> seen;
     SseReader reader([&](std::string_view data) { seen.emplace_back(data); });
-    if (reader.push(std::string_view(stream).substr(0, split))) reader.push(std::string_view(stream).substr(split));
+    if (reader.push(std::string_view(stream).substr(0, split)))
+      reader.push(std::string_view(stream).substr(split));
     EXPECT_EQ(seen, (std::vector<std::string>{"{\"a\":1}", "two"})) << split;
   }
 }
@@ -111,8 +120,9 @@ TEST(HttpClient, Urls) {
   EXPECT_EQ(url->port, "8000");
   EXPECT_EQ(url->path, "/v1/x");
   EXPECT_EQ(parse_url("http://host")->port, "80");
-  for (const char* bad : {"", "host", "https://host", "http://", "http://:80", "http://host:", "http://host:x", "http://host:999999",
-                          "http://[::1", "http://ho st", "http://host/a b", "http://host/\r\nX: y"}) {
+  for (const char* bad :
+       {"", "host", "https://host", "http://", "http://:80", "http://host:", "http://host:x",
+        "http://host:999999", "http://[::1", "http://ho st", "http://host/a b", "http://host/\r\nX: y"}) {
     EXPECT_FALSE(parse_url(bad)) << bad;
   }
 }

