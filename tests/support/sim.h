@@ -313,7 +313,7 @@ class Sim {
   static double default_cost(const Sim& sim, const sched::StepPlan& plan) {
     double keys = 0;
     for (const auto& i : plan.items) keys += sched::StepCost::of(i.start, i.count).keys;
-    return sim.slowness * (1e-3 + 2e-4 * plan.rows() + 1e-7 * keys);
+    return sim.slowness * (1e-3 + 2e-4 * plan.rows() + 2e-9 * keys);
   }
 
  private:
