@@ -24,7 +24,7 @@ def data(relative):
 
 def model_path(name):
     if name == "tiny":
-        return data("models/llama")
+        return data("models/smollm2")
     if name == "smollm2":
         path = os.environ.get("BARG_TEST_SMOLLM2") or str(
             pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "barg"
@@ -74,7 +74,7 @@ class Server:
             payload = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
             connection.request(method, path, payload, {"Content-Type": "application/json", **(headers or {})})
             response = connection.getresponse()
-            return response.status, dict(response.getheaders()), response.read()
+            return response.status, {k.lower(): v for k, v in response.getheaders()}, response.read()
         finally:
             connection.close()
 

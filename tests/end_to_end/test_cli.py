@@ -22,7 +22,7 @@ class Cli(unittest.TestCase):
         self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
 
     def test_tokenize(self):
-        golden = json.loads((data("models/llama") / "goldens.json").read_text())
+        golden = json.loads((data("models/smollm2") / "goldens.json").read_text())
         done = barg("tokenize", "--model", run.MODEL, stdin="Hello, world")
         self.assertEqual(done.returncode, 0, done.stderr)
         ids = json.loads(done.stdout)

@@ -54,7 +54,7 @@ class Lifecycle(unittest.TestCase):
                 wait_until(lambda: server.get("/readyz")[0] == 503, "unready", 10)
                 status, headers, body = server.request("POST", "/v1/completions", LONG)
                 self.assertEqual(status, 503)
-                self.assertIn("Retry-After", headers)
+                self.assertIn("retry-after", headers)
                 self.assertEqual(json.loads(body)["error"]["type"], "server_error")
             except OSError:
                 pass  # it had already finished: nothing left to refuse

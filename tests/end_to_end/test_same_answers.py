@@ -9,7 +9,7 @@ SHARED = [5 + (13 * i) % 500 for i in range(150)]
 
 
 def question(k):
-    prompt = SHARED[: (k % 4) * 37] + [7 + (31 * k + 17 * i) % 600 for i in range(1 + k * 5 % 90)]
+    prompt = SHARED[: (k % 4) * 37] + [7 + (31 * k + 17 * i) % 500 for i in range(1 + k * 5 % 90)]
     body = {"prompt": prompt, "max_tokens": 12 + k % 9, "seed": k, "logprobs": 3, "return_token_ids": True,
             "ignore_eos": True, "temperature": [0, 0.8, 1.3][k % 3]}
     if k % 5 == 0:
