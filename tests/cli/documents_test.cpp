@@ -5,10 +5,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <regex>
+#include <sstream>
 
+#include "cli/args.h"
 #include "cli/cli.h"
 
 namespace barg::cli {
@@ -86,6 +90,77 @@ TEST(Documents, HelpNamesEveryOptionOfTheCommand) {
   for (const Option& option : schema()) {
     EXPECT_NE(serve.find("  " + std::string(option.flag)), std::string::npos) << option.flag;
     EXPECT_NE(serve.find(env_name(option)), std::string::npos) << option.flag;
+  }
+}
+
+// `barg ...` lines of a Markdown file, without comments, redirections and quoted arguments' blanks.
+std::vector<std::vector<std::string>> command_lines(const std::string& markdown) {
+  std::vector<std::vector<std::string>> out;
+  std::istringstream in(markdown);
+  for (std::string line; std::getline(in, line);) {
+    if (const std::size_t pipe = line.find("| barg "); pipe != std::string::npos && !line.starts_with('|')) {
+      line.erase(0, pipe + 2);
+    }
+    if (!line.starts_with("barg ")) continue;
+    line = line.substr(5, std::min(line.find_first_of("#<>"), line.size()) - 5);
+    if (const std::size_t quote = line.find('\''); quote != std::string::npos) {
+      std::replace(line.begin() + static_cast<std::ptrdiff_t>(quote),
+                   line.begin() + static_cast<std::ptrdiff_t>(line.rfind('\'')), ' ', '_');
+    }
+    std::istringstream words(line);
+    out.emplace_back(std::istream_iterator<std::string>(words), std::istream_iterator<std::string>());
+  }
+  return out;
+}
+
+TEST(Documents, CommandLinesOfTheReadmeAreValid) {
+  const auto lines = command_lines(content(kRoot / "README.md"));
+  EXPECT_GE(lines.size(), 7U);
+  for (const auto& args : lines) {
+    const auto command = std::find_if(commands().begin(), commands().end(),
+                                      [&](const Command* c) { return c->name == args[0]; });
+    ASSERT_NE(command, commands().end()) << args[0];
+    const ParsedArgs parsed = parse_args(**command, std::span(args).subspan(1));
+    EXPECT_TRUE(parsed.problems.empty()) << args[0] << ": " << parsed.problems[0];
+  }
+}
+
+TEST(Documents, LinksOfTheMarkdownFilesLead) {
+  for (const char* file : {"README.md", "src/README.md", "CHANGELOG.md"}) {
+    const std::string text = content(kRoot / file);
+    const std::regex link("\\]\\(([^)#]+)\\)");
+    for (std::sregex_iterator it(text.begin(), text.end(), link), end; it != end; ++it) {
+      const std::string target = (*it)[1];
+      if (target.starts_with("http")) continue;
+      EXPECT_TRUE(std::filesystem::exists((kRoot / file).parent_path() / target)) << file << ": " << target;
+    }
+  }
+}
+
+// The list for those who build by hand is the list of the scripts.
+TEST(Documents, TheReadmeNamesEveryPackageOfTheBuild) {
+  const std::string readme = content(kRoot / "README.md");
+  const std::string deps = content(kRoot / "scripts/deps.sh");
+  const std::size_t begin = deps.find("BUILD_PACKAGES=(") + 16;
+  std::istringstream in(deps.substr(begin, deps.find("\n)", begin) - begin));
+  int packages = 0;
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    for (std::string package; words >> package; ++packages) {
+      if (package == "ccache") continue;  // helps, is not needed
+      EXPECT_NE(readme.find(" " + package), std::string::npos) << package;
+    }
+  }
+  EXPECT_GT(packages, 8);
+}
+
+// What the design page says may be included is what the test of the layers allows; here: every folder is
+// named.
+TEST(Documents, TheDesignPageNamesEveryFolder) {
+  const std::string page = content(kRoot / "src/README.md");
+  for (const auto& entry : std::filesystem::directory_iterator(kRoot / "src")) {
+    if (!entry.is_directory() || std::filesystem::is_empty(entry)) continue;
+    EXPECT_NE(page.find("`src/" + entry.path().filename().string() + "`"), std::string::npos) << entry.path();
   }
 }
 
