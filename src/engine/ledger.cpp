@@ -200,6 +200,10 @@ void Ledger::publish(const sched::Scheduler& scheduler) {
   metrics_.mixed_steps = counters.mixed_steps;
   metrics_.tokens_per_second = smoothed_seconds_ > 0 ? smoothed_rows_ / smoothed_seconds_ : 0;
   admission_.set_speed(metrics_.tokens_per_second, smoothed_outputs_);
+  publish_copy();
+}
+
+void Ledger::publish_copy() {
   std::lock_guard lock(mutex_);
   published_ = metrics_;
 }

@@ -47,7 +47,7 @@ class Ledger {
   void post(sched::Effects&& effects, const sched::Scheduler& scheduler, double now);
   void count_timeout() { ++metrics_.queue_timeouts; }
   /// One final event per choice for a request that never became sequences.
-  static void refuse(const Request& request, const Engine::Sink& sink, const Error& error, double arrived);
+  void refuse(const Request& request, const Engine::Sink& sink, const Error& error, double arrived);
 
   std::vector<RequestId> open_requests() const;
   /// Copy of the last published state.
@@ -90,6 +90,7 @@ class Ledger {
   void count_prompt(Open& open, const RequestStats& stats);
   void count_request_end(const Open& open, double now);
   void publish(const sched::Scheduler& scheduler);
+  void publish_copy();
 
   Admission& admission_;
   runtime::Runner& runner_;

