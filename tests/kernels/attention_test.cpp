@@ -207,7 +207,7 @@ TEST(Attention, EveryInstructionSetGivesTheScalarBits) {
   Random random(22);
   for (const Isa isa : vector_isas()) {
     for (const Shape& shape : kShapes) {
-      for (const int length : {1, 15, 16, 17, 32, 64, 97, 258}) {
+      for (const int length : {1, 15, 16, 17, 32, 64, 97, 258, 540}) {
         if (length > 100 && shape.dim > 64) continue;
         const Sequence sequence(shape, length, random);
         EXPECT_TRUE(same(run_alone(Isa::kScalar, 2, shape, sequence, 16, length),
@@ -356,7 +356,7 @@ TEST(RopeKvWrite, RoundingIsThatOfTheScalarForEveryKindOfNumber) {
       values.push_back((ops::f16_to_f32(static_cast<std::uint16_t>(h)) + ops::f16_to_f32(static_cast<std::uint16_t>(h + 1))) / 2);
     }
     values.resize(values.size() / 256 * 256);
-    std::vector<Buffer> memories;
+    std::vector<GuardedBuffer> memories;
     for (const Isa isa : {Isa::kScalar, Isa::kAuto}) {
       auto d = device(isa);
       const auto rows = static_cast<std::int32_t>(values.size() / 256);

@@ -4,12 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/mman.h>
+
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cpu/cpu.h"
@@ -156,17 +159,39 @@ inline std::vector<Isa> vector_isas() {
   return isas;
 }
 
-/// A KV arena of one layer with `blocks` physical blocks; every byte starts as `fill`.
+/// Memory between two stretches of address space that nobody may touch.
+class GuardedBuffer {
+ public:
+  explicit GuardedBuffer(std::size_t bytes) : bytes_(bytes), mapped_(kGuard + (bytes + 4095) / 4096 * 4096 + kGuard) {
+    base_ = static_cast<std::byte*>(mmap(nullptr, mapped_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    if (base_ == MAP_FAILED || mprotect(data(), mapped_ - 2 * kGuard, PROT_READ | PROT_WRITE) != 0) std::abort();
+  }
+  ~GuardedBuffer() {
+    if (base_ != nullptr) munmap(base_, mapped_);
+  }
+  GuardedBuffer(GuardedBuffer&& other) noexcept
+      : base_(std::exchange(other.base_, nullptr)), bytes_(other.bytes_), mapped_(other.mapped_) {}
+  GuardedBuffer& operator=(GuardedBuffer&&) = delete;
+  std::byte* data() const { return base_ + kGuard; }
+  std::size_t size() const { return bytes_; }
+
+ private:
+  static constexpr std::size_t kGuard = 4u << 20;  // more than any block of the tests
+  std::byte* base_;
+  std::size_t bytes_, mapped_;
+};
+
+/// A KV arena of one layer with `blocks` physical blocks; every byte starts as `fill`. Block -1 is fatal.
 struct Arena {
   Arena(CpuDevice& device, DType type, std::int32_t block_tokens, std::int32_t heads, std::int32_t dim,
-        std::int32_t blocks, int fill = 0xff) {  // 0xffff.. is a NaN in every type
+        std::int32_t blocks, int fill = 0xff)  // 0xffff.. is a NaN in every type
+      : memory(device.ops().kv_head_bytes(type, block_tokens, dim) * heads * blocks) {
     const std::size_t head_bytes = device.ops().kv_head_bytes(type, block_tokens, dim);
-    memory = Buffer(head_bytes * heads * blocks);
     std::memset(memory.data(), fill, memory.size());
     view = {memory.data(), static_cast<std::int64_t>(head_bytes * heads), static_cast<std::int64_t>(head_bytes),
             static_cast<std::int64_t>(head_bytes / 2), type, block_tokens, heads, dim};
   }
-  Buffer memory;
+  GuardedBuffer memory;
   ops::KvLayerView view;
 };
 

@@ -139,6 +139,23 @@ TEST(Linear, HostileNumbersGiveTheScalarBits) {
   }
 }
 
+TEST(Linear, BlocksOfTinyNumbersGiveTheScalarBits) {  // scales at and below the end of the normal range
+  Random random(10);
+  auto scalar = device(Isa::kScalar);
+  for (const Isa isa : vector_isas()) {
+    auto fast = device(isa);
+    for (const DType type : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
+      const Weights w(*scalar, type, 16, 64, random);
+      for (float sigma = 1e-33f; sigma > 0.0f; sigma *= 0.3f) {
+        const auto x = random.normals(64, sigma);
+        EXPECT_TRUE(same(run_linear(*scalar, w.view, Recipe::kInt8, x.data(), 1, 64),
+                         run_linear(*fast, w.view, Recipe::kInt8, x.data(), 1, 64)))
+            << dtype_name(type) << " " << sigma;
+      }
+    }
+  }
+}
+
 TEST(Linear, NotANumberIsSeenByEveryOutputOfItsRow) {
   Random random(5);
   for (const Isa isa : {Isa::kScalar, Isa::kAuto}) {
