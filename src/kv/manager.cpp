@@ -78,34 +78,47 @@ const Digest& KvManager::key(KvSeq s, const TokenView& log, std::int32_t index) 
 
 // ---- match
 
-/// runs[g]: how many blocks in a row, up to and with block blocks-1, group g can serve.
-bool KvManager::servable(const std::vector<std::int32_t>& runs, std::int32_t blocks, std::int32_t query) const {
+/// Does the trie have a node for the first `blocks` blocks, with a block in every full group? Monotone: what holds
+/// for a prefix holds for all shorter ones, because nodes outlive their children and victims are leaves.
+bool KvManager::reachable(KvSeq s, const TokenView& log, std::int32_t blocks) {
+  const NodeId n = tree_.find(key(s, log, blocks - 1));
+  if (n == kNoNode) return false;
   for (std::int32_t g = 0; g < num_groups(); ++g) {
-    if (runs[idx(g)] < blocks - first_needed(g, query)) return false;
+    if (full(g) && tree_.block(n, g) == kNoBlock) return false;
   }
   return true;
 }
 
+/// The last block that some window group would read after `blocks` blocks and does not have; kNoBlock if none.
+std::int32_t KvManager::window_gap(const Tables& t, std::int32_t blocks, std::int32_t query) const {
+  for (std::int32_t g = 0; g < num_groups(); ++g) {
+    if (full(g)) continue;
+    for (std::int32_t i = blocks; i-- > first_needed(g, query);) {
+      if (tree_.block(tree_.find(t.keys[idx(i)]), g) == kNoBlock) return i;
+    }
+  }
+  return kNoBlock;
+}
+
 KvManager::Hit KvManager::find_hit(KvSeq s, const TokenView& log, std::int32_t read_until) {
-  Hit best;
-  if (!options_.enable_prefix_caching) return best;
+  if (!options_.enable_prefix_caching) return {};
   const std::int32_t b = options_.block_tokens;
   const std::int32_t limit = std::min(read_until, log.size()) / b;
-  std::vector<std::int32_t> runs(groups_.size(), 0);
-  for (std::int32_t i = 0; i < limit; ++i) {
-    const NodeId n = tree_.find(key(s, log, i));
-    if (n == kNoNode) break;
-    bool reachable = true;
-    for (std::int32_t g = 0; g < num_groups(); ++g) {
-      const bool has = tree_.block(n, g) != kNoBlock;
-      runs[idx(g)] = has ? runs[idx(g)] + 1 : 0;
-      reachable = reachable && (has || !full(g));
-    }
-    if (!reachable) break;
-    const std::int32_t tokens = std::min((i + 1) * b, log.size() - 1);
-    if (servable(runs, i + 1, tokens)) best = {i + 1, tokens};
+  // Gallop, then bisect: few look-ups, and no keys far beyond what is there.
+  std::int32_t low = 0, high = 1;
+  while (high <= limit && reachable(s, log, high)) low = high, high *= 2;
+  for (high = std::min(high, limit + 1); high - low > 1;) {
+    const std::int32_t mid = low + (high - low) / 2;
+    (reachable(s, log, mid) ? low : high) = mid;
   }
-  return best;
+  // Windows: a gap spoils every prefix that ends behind it and still reads it.
+  for (std::int32_t blocks = low; blocks > 0;) {
+    const std::int32_t query = std::min(blocks * b, log.size() - 1);
+    const std::int32_t gap = window_gap(at(s), blocks, query);
+    if (gap == kNoBlock) return {blocks, query};
+    blocks = gap;
+  }
+  return {};
 }
 
 std::int32_t KvManager::match(KvSeq s, const TokenView& log, std::int32_t read_until) {
@@ -136,15 +149,16 @@ bool KvManager::fits(const TokenView& log, const Hit& hit, const Admission& rule
   for (std::int32_t g = 0; g < num_groups(); ++g) {
     const BlockPool& pool = groups_[idx(g)].pool;
     const std::int32_t first = std::min(first_needed(g, hit.tokens), adopted);
+    const std::int64_t need = blocks_needed(g, log.size(), rule.rows) - (adopted - first);
+    const std::int64_t keep = rule.keep.empty() ? 0 : rule.keep[idx(g)];
+    // What a pool cannot hold in one piece (long chunks beside a window) is computed in smaller pieces.
+    const std::int64_t fresh = std::max<std::int64_t>(1, std::min(need, pool.size() - (adopted - first)));
+    if (fresh + keep > pool.available()) return false;
     std::int64_t evictable_hits = 0;
     for (std::int32_t i = first; i < hit.blocks; ++i) {
       const BlockId block = tree_.block(tree_.find(t.keys[static_cast<std::size_t>(i)]), g);
       if (pool[block].state == BlockState::kCached) ++evictable_hits;
     }
-    const std::int64_t need = blocks_needed(g, log.size(), rule.rows) - (adopted - first);
-    const std::int64_t keep = rule.keep.empty() ? 0 : rule.keep[idx(g)];
-    // What a pool cannot hold in one piece (long chunks beside a window) is computed in smaller pieces.
-    const std::int64_t fresh = std::max<std::int64_t>(1, std::min(need, pool.size() - (adopted - first)));
     if (fresh + keep > pool.available() - evictable_hits) return false;
   }
   return true;

@@ -218,7 +218,8 @@ class KvManager {
   bool full(std::int32_t g) const { return groups_[idx(g)].spec.kind == GroupKind::kFull; }
 
   Hit find_hit(KvSeq s, const TokenView& log, std::int32_t read_until);
-  bool servable(const std::vector<std::int32_t>& runs, std::int32_t blocks, std::int32_t query) const;
+  bool reachable(KvSeq s, const TokenView& log, std::int32_t blocks);
+  std::int32_t window_gap(const Tables& t, std::int32_t blocks, std::int32_t query) const;
   bool fits(const TokenView& log, const Hit& hit, const Admission& rule, const Tables& t) const;
   bool adopt_hit(KvSeq s, const Hit& hit, StepId step, std::vector<TailCopy>& copies);
   bool take_block(KvSeq s, std::int32_t g);

@@ -294,16 +294,12 @@ Effects Scheduler::lose_device(const Error& error, double now) {
 // ---- facts
 
 std::vector<RequestId> Scheduler::unscheduled_since(double t) const {
-  std::vector<const Sequence*> found;
-  for (const Sequence* s : waiting_.all()) {
-    const auto& siblings = requests_.at(raw(s->request->id));
-    if (s->stats.arrived_s >= t || siblings.front() != s) continue;
-    const auto started = [](const Sequence* x) { return x->first_scheduled != 0; };
-    if (std::none_of(siblings.begin(), siblings.end(), started)) found.push_back(s);
-  }
-  std::sort(found.begin(), found.end(), [](const Sequence* a, const Sequence* b) { return a->arrival < b->arrival; });
   std::vector<RequestId> out;
-  for (const Sequence* s : found) out.push_back(s->request->id);
+  for (const Sequence* s : waiting_.unadmitted_since(t)) {
+    const auto& siblings = requests_.at(raw(s->request->id));
+    const auto started = [](const Sequence* x) { return x->first_scheduled != 0; };
+    if (siblings.front() == s && std::none_of(siblings.begin(), siblings.end(), started)) out.push_back(s->request->id);
+  }
   return out;
 }
 

@@ -49,9 +49,16 @@ std::vector<Sequence*> WaitingQueue::front(double now, std::size_t count) const 
   return out;
 }
 
-std::vector<Sequence*> WaitingQueue::all() const {
+std::vector<Sequence*> WaitingQueue::unadmitted_since(double t) const {
   std::vector<Sequence*> out;
-  for (const auto& c : classes_) out.insert(out.end(), c.begin(), c.end());
+  for (const auto& c : classes_) {
+    for (Sequence* s : c) {  // behind the few resumed ones, arrivals only grow
+      if (s->first_scheduled != 0) continue;
+      if (s->stats.arrived_s >= t) break;
+      out.push_back(s);
+    }
+  }
+  std::sort(out.begin(), out.end(), [](const Sequence* a, const Sequence* b) { return a->arrival < b->arrival; });
   return out;
 }
 

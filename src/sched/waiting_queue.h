@@ -30,8 +30,8 @@ class WaitingQueue {
   std::int64_t tokens() const { return tokens_; }
   /// The first `count` sequences in order at time `now`.
   std::vector<Sequence*> front(double now, std::size_t count) const;
-  /// All of them, own class by own class.
-  std::vector<Sequence*> all() const;
+  /// Those never admitted that arrived before `t`, in order of arrival.
+  std::vector<Sequence*> unadmitted_since(double t) const;
 
  private:
   struct Before {

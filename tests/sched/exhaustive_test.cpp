@@ -1,0 +1,115 @@
+// Small-scope model check: every order of submit, plan, collect and cancel up to a length, on three requests that
+// share a prefix and a pool that cannot hold them all. Each order is then run to its end against the oracle.
+// With BARG_SIM_RUNS in the environment (scripts/test --full) the orders are two events longer.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "support/sim.h"
+
+namespace barg::test {
+namespace {
+
+enum Op : char { kSubmit, kPlan, kCollect, kCancel, kNumOps };
+
+struct World {
+  explicit World(const SimConfig& c) : sim(c, 1) {}
+  Sim sim;
+  int submitted = 0, cancelled = 0;
+};
+
+std::shared_ptr<Request> request(int k) {
+  auto r = std::make_shared<Request>();
+  // Equal, equal and longer, shorter with two choices: hits, copies of tails and preemption within a few steps.
+  const std::vector<std::vector<TokenId>> prompts{{1, 2, 3, 4}, {1, 2, 3, 4, 5}, {1, 2}};
+  r->prompt = prompts[static_cast<std::size_t>(k)];
+  r->sampling.max_tokens = k == 2 ? 2 : 6 - k;
+  r->sampling.ignore_eos = k != 1;
+  r->sampling.seed = 5;
+  r->n = k == 2 ? 2 : 1;
+  r->priority = k == 0 ? Priority::kBatch : Priority::kStandard;
+  return r;
+}
+
+bool apply(World& w, Op op) {
+  switch (op) {
+    case kSubmit:
+      if (w.submitted == 3) return false;
+      w.sim.submit(request(w.submitted++));
+      return true;
+    case kPlan:
+      return w.sim.plan();  // an empty plan changes nothing: no need to go on from it
+    case kCollect:
+      if (w.sim.outstanding().empty()) return false;
+      w.sim.collect();
+      return true;
+    case kCancel:
+      if (w.cancelled == w.submitted) return false;
+      w.sim.cancel(static_cast<RequestId>(++w.cancelled));
+      return true;
+    default: return false;
+  }
+}
+
+struct Search {
+  SimConfig config;
+  std::size_t length;
+  std::int64_t runs = 0, preemptions = 0, hits = 0;
+  std::string path;
+
+  void go() {
+    World w(config);
+    for (char op : path) {
+      if (!apply(w, static_cast<Op>(op))) return;
+    }
+    if (path.size() < length) {
+      for (int op = 0; op < kNumOps; ++op) {
+        path.push_back(static_cast<char>(op));
+        go();
+        path.pop_back();
+        if (::testing::Test::HasFailure()) return;
+      }
+      return;
+    }
+    ++runs;
+    while (w.submitted < 3) apply(w, kSubmit);
+    w.sim.drain(1000);
+    w.sim.finish_checks();
+    preemptions += static_cast<std::int64_t>(w.sim.scheduler().counters().preemptions);
+    hits += static_cast<std::int64_t>(w.sim.scheduler().counters().prefix_hits);
+    if (!::testing::Test::HasFailure()) return;
+    std::string text;
+    for (char op : path) text += "SPCX"[static_cast<std::size_t>(op)];
+    ADD_FAILURE() << "order " << text;
+  }
+};
+
+TEST(Exhaustive, EveryShortOrderOfEventsEndsRight) {
+  for (int depth : {0, 1, 2}) {
+    for (bool window : {false, true}) {
+      SimConfig c;
+      c.block_tokens = 2;
+      c.groups = {{0, 5}};
+      if (window) c.groups.push_back({3, 5});
+      c.pipeline_depth = depth;
+      c.budget = 4;
+      c.max_num_seqs = 3;
+      c.max_model_len = 10;
+      c.vocab = 6;
+      c.watermark = 0;
+      c.prefixes = 1;
+      c.prompt_max = 4;
+      const std::size_t length = depth == 0 ? 12 : depth == 1 ? 10 : 9;
+      Search search{c, length + (std::getenv("BARG_SIM_RUNS") != nullptr ? 2 : 0), 0, 0, 0, {}};
+      search.go();
+      EXPECT_GT(search.runs, 1000);
+      EXPECT_GT(search.preemptions, 0);
+      EXPECT_GT(search.hits, 0);
+      if (HasFailure()) return;
+      RecordProperty("runs_depth" + std::to_string(depth) + (window ? "_window" : ""), std::to_string(search.runs));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace barg::test
