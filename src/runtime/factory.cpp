@@ -213,6 +213,7 @@ Result<LoadedRunner> load(const Config& config, const model::ModelFiles& files, 
     if (!decoder) return std::unexpected(decoder.error());
     parts.decoder = std::move(*decoder);
   }
+  for (const auto& tensor : files.tensors()) files.drop(tensor);  // what hashing read after packing had let go
   parts.info.model_digest = hex(weights);
   parts.info.key_root = key_root(weights, *plan, spec->rope, parts.device->ops().layout_id);
   auto kv = make_kv(*plan, parts.info.groups);

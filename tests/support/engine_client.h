@@ -74,6 +74,13 @@ class EngineClient {
     });
   }
 
+  /// Tokens of choice 0 so far, and whether it is finished.
+  std::pair<std::size_t, bool> progress(RequestId id) const {
+    std::lock_guard lock(state_->mutex);
+    const auto& a = state_->answers.at(id)[0];
+    return {a.tokens.size(), a.finish != FinishReason::kNone};
+  }
+
   Answer run(Request request) { return wait(submit(std::move(request))).at(0); }
 
  private:
