@@ -8,8 +8,8 @@ namespace barg::text::jinja {
 
 namespace {
 
-bool divisible(Runtime& rt, const Value& v, const Value& by) {
-  return equals(rt, binary(rt, Binary::kMod, v, by), Value::integer(0));
+bool remainder_is(Runtime& rt, const Value& v, const Value& by, int rest) {
+  return equals(rt, binary(rt, Binary::kMod, v, by), Value::integer(rest));
 }
 
 // str(v).islower() and .isupper(): at least one cased code point and none of the other case.
@@ -43,15 +43,20 @@ bool has_items(const Value& v) {
   }
 }
 
+bool table_key(const Value& v) {
+  if (!is_hashable(v)) type_error("unhashable type: '" + std::string(type_name(v)) + "'");
+  return v.is_string();
+}
+
 template <Kind kind>
 bool is_kind(Runtime&, const Value& v, Args&) {
   return v.is(kind);
 }
 
 constexpr TestRow kTests[] = {
-    {"odd", "", [](Runtime& rt, const Value& v, Args&) { return !divisible(rt, v, Value::integer(2)); }},
-    {"even", "", [](Runtime& rt, const Value& v, Args&) { return divisible(rt, v, Value::integer(2)); }},
-    {"divisibleby", "num", [](Runtime& rt, const Value& v, Args& a) { return divisible(rt, v, a[0]); }},
+    {"odd", "", [](Runtime& rt, const Value& v, Args&) { return remainder_is(rt, v, Value::integer(2), 1); }},
+    {"even", "", [](Runtime& rt, const Value& v, Args&) { return remainder_is(rt, v, Value::integer(2), 0); }},
+    {"divisibleby", "num", [](Runtime& rt, const Value& v, Args& a) { return remainder_is(rt, v, a[0], 0); }},
     {"defined", "", [](Runtime&, const Value& v, Args&) { return !v.is_undefined(); }},
     {"undefined", "", [](Runtime&, const Value& v, Args&) { return v.is_undefined(); }},
     {"none", "", is_kind<Kind::kNone>},
@@ -72,8 +77,8 @@ constexpr TestRow kTests[] = {
     {"escaped", "", [](Runtime&, const Value& v, Args&) { return v.is_string() && v.str().markup; }},
     {"lower", "", [](Runtime& rt, const Value& v, Args&) { return all_case(rt, v, false); }},
     {"upper", "", [](Runtime& rt, const Value& v, Args&) { return all_case(rt, v, true); }},
-    {"filter", "", [](Runtime&, const Value& v, Args&) { return v.is_string() && find_filter(v.text()) != nullptr; }},
-    {"test", "", [](Runtime&, const Value& v, Args&) { return v.is_string() && find_test(v.text()) != nullptr; }},
+    {"filter", "", [](Runtime&, const Value& v, Args&) { return table_key(v) && find_filter(v.text()) != nullptr; }},
+    {"test", "", [](Runtime&, const Value& v, Args&) { return table_key(v) && find_test(v.text()) != nullptr; }},
     {"sameas", "other", [](Runtime&, const Value& v, Args& a) { return same(v, a[0]); }},
     {"in", "seq", [](Runtime& rt, const Value& v, Args& a) { return contains(rt, a[0], v); }},
 };

@@ -110,14 +110,12 @@ Value truncate(Runtime& rt, const Value& v, Args& args) {
   const bool kill_words = args.truth(1, false);
   const Value end = args.has(2) ? args[2] : make_literal("...");
   const Int leeway = args.has(3) && !args[3].is_none() ? args.integer(3, 5) : 5;
-  require_defined(v);
-  require_defined(end);
-  if (!v.is_string() || !end.is_string()) type_error("truncate wants a string");
-  const Str& s = v.str();
-  const auto end_size = static_cast<Int>(end.str().chars);
+  const Int end_size = length(rt, end);
   if (length_wanted < end_size) raise(RenderError::Type::kTemplate, "truncate: the length is shorter than the end");
   if (leeway < 0) raise(RenderError::Type::kTemplate, "truncate: negative leeway");
-  if (static_cast<Int>(s.chars) <= length_wanted + leeway) return v;
+  if (length(rt, v) <= length_wanted + leeway) return v;
+  if (!v.is_string() || !end.is_string()) type_error("truncate wants a string");
+  const Str& s = v.str();
   const Value cut = pystr::pick(rt, s, 0, 1, length_wanted - end_size);
   if (kill_words) return pystr::concat(rt, cut.str(), end.str());
   const std::vector<Value> parts = pystr::rsplit(rt, cut.str(), &make_literal(" ").str(), 1);

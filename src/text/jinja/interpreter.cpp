@@ -54,7 +54,7 @@ Flow Interpreter::exec(const Stmt& s) {
       for (const ExprPtr& e : s.exprs) print(eval(*e));
       return Flow::kNormal;
     case StmtKind::kIf: return exec_if(s);
-    case StmtKind::kFor: exec_for(s, eval(*s.expr), 0); return Flow::kNormal;
+    case StmtKind::kFor: return exec_for(s, eval(*s.expr), 0);
     case StmtKind::kSet: exec_set(s); return Flow::kNormal;
     case StmtKind::kSetBlock: return exec_set_block(s);
     case StmtKind::kMacro: scope_->set(s.id, make_macro(*s.macro)); return Flow::kNormal;
@@ -117,26 +117,36 @@ void Interpreter::assign(const Expr& target, const Value& value, Scope& scope) {
 
 void Interpreter::exec_set(const Stmt& s) { assign(*s.target, eval(*s.expr), *scope_); }
 
-std::optional<Value> Interpreter::capture(const Block& block, Flow& flow) {
+std::optional<Value> Interpreter::capture(const Stmt& s, Flow& flow) {
+  const ScopePtr outer = scope_;
+  scope_ = push_scope(s.block);
   out_.push_back(std::make_unique<TextBuilder>(rt_));
-  flow = exec_block(block);
+  flow = exec(s.block.body);
   const std::unique_ptr<TextBuilder> text = std::move(out_.back());
   out_.pop_back();
-  if (flow != Flow::kNormal) return std::nullopt;
-  return text->finish();
+  std::optional<Value> result;
+  if (flow == Flow::kNormal) {
+    result = text->finish();
+    // The filter's arguments see what the block has set.
+    if (s.filter) result = eval_filter(*s.filter, &*result);
+  }
+  scope_ = outer;
+  return result;
 }
 
 Flow Interpreter::exec_set_block(const Stmt& s) {
   Flow flow = Flow::kNormal;
-  const std::optional<Value> text = capture(s.block, flow);
-  if (text) assign(*s.target, s.filter ? eval_filter(*s.filter, &*text) : *text, *scope_);
+  const std::optional<Value> result = capture(s, flow);
+  if (result) assign(*s.target, *result, *scope_);
   return flow;
 }
 
 Flow Interpreter::exec_filter_block(const Stmt& s) {
   Flow flow = Flow::kNormal;
-  const std::optional<Value> text = capture(s.block, flow);
-  if (text) print(eval_filter(*s.filter, &*text));
+  const std::optional<Value> result = capture(s, flow);
+  if (!result) return flow;
+  if (!result->is_string()) type_error("a filter block must give a str, not " + std::string(type_name(*result)));
+  print(*result);
   return flow;
 }
 
@@ -155,7 +165,7 @@ void Interpreter::exec_call_block(const Stmt& s) {
   print(eval_call(*s.expr, &caller));
 }
 
-void Interpreter::exec_for(const Stmt& s, const Value& iterable, int depth0) {
+Flow Interpreter::exec_for(const Stmt& s, const Value& iterable, int depth0) {
   auto loop = std::make_shared<LoopObject>();
   rt_.charge(sizeof(LoopObject));
   loop->stmt = &s;
@@ -194,7 +204,8 @@ void Interpreter::exec_for(const Stmt& s, const Value& iterable, int depth0) {
     if (flow == Flow::kNormal) none = false;  // as Jinja2: a skipped round does not count
   }
   scope_ = release.outer;
-  if (none && !s.else_block.body.empty()) exec_block(s.else_block);
+  // A break in the else part belongs to the loop around this one.
+  return none && !s.else_block.body.empty() ? exec_block(s.else_block) : Flow::kNormal;
 }
 
 }  // namespace barg::text::jinja

@@ -91,11 +91,11 @@ class Interpreter {
   Flow exec_filter_block(const Stmt& s);
   Flow exec_with(const Stmt& s);
   void exec_call_block(const Stmt& s);
-  void exec_for(const Stmt& s, const Value& iterable, int depth0);
+  Flow exec_for(const Stmt& s, const Value& iterable, int depth0);
   void assign(const Expr& target, const Value& value, Scope& scope);
   void print(const Value& v);
-  /// Output of `body` as a string; nullopt if it was left by break or continue.
-  std::optional<Value> capture(const Block& block, Flow& flow);
+  /// Output of the block of a block set or filter block, filtered; nullopt if break or continue left it.
+  std::optional<Value> capture(const Stmt& s, Flow& flow);
   ScopePtr push_scope(const Block& block);
 
   // Loops.

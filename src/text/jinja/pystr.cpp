@@ -352,8 +352,8 @@ Value change_case(Runtime& rt, const Str& s, Case how) {
     const char32_t c = decode(s.text, i);
     CaseMap map = CaseMap::kLower;
     switch (how) {
-      case Case::kLower:
-      case Case::kFold: break;
+      case Case::kLower: break;
+      case Case::kFold: map = CaseMap::kFold; break;
       case Case::kUpper: map = CaseMap::kUpper; break;
       case Case::kTitle: map = in_word ? CaseMap::kLower : CaseMap::kTitle; break;
       case Case::kCapitalize: map = at == 0 ? CaseMap::kTitle : CaseMap::kLower; break;
@@ -361,10 +361,8 @@ Value change_case(Runtime& rt, const Str& s, Case how) {
     }
     in_word = is_lower(c) || is_upper(c) || is_title(c);
     mapped.clear();
-    if (map == CaseMap::kLower && c == 0x3A3 && how != Case::kFold && final_sigma(s.text, at, i)) {
+    if (map == CaseMap::kLower && c == 0x3A3 && final_sigma(s.text, at, i)) {
       mapped = "\xCF\x82";
-    } else if (how == Case::kFold && (c == 0xDF || c == 0x1E9E)) {
-      mapped = "ss";
     } else {
       append_mapped(mapped, c, map);
     }

@@ -64,23 +64,35 @@ bool is_line_break(char32_t c) {
   return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
 }
 
+namespace {
+
+struct CaseTable {
+  const CaseSpecial* specials;
+  const std::size_t& special_count;
+  const CaseRun* runs;
+  const std::size_t& run_count;
+};
+
+bool append_from(std::string& out, const CaseTable& table, char32_t c) {
+  if (append_special(out, table.specials, table.special_count, c)) return true;
+  const CaseRun* run = find_run(table.runs, table.run_count, c);
+  if (run == nullptr) return false;
+  append_utf8(out, static_cast<char32_t>(static_cast<std::int32_t>(c) + run->delta));
+  return true;
+}
+
+}  // namespace
+
 void append_mapped(std::string& out, char32_t c, CaseMap map) {
-  const CaseRun* run = nullptr;
-  if (map == CaseMap::kLower) {
-    if (append_special(out, kToLowerSpecials, kToLowerSpecialsCount, c)) return;
-    run = find_run(kToLowerRuns, kToLowerRunsCount, c);
-  } else {
-    // The title tables hold only what differs from upper case.
-    if (map == CaseMap::kTitle) {
-      if (append_special(out, kToTitleSpecials, kToTitleSpecialsCount, c)) return;
-      run = find_run(kToTitleRuns, kToTitleRunsCount, c);
-    }
-    if (run == nullptr) {
-      if (append_special(out, kToUpperSpecials, kToUpperSpecialsCount, c)) return;
-      run = find_run(kToUpperRuns, kToUpperRunsCount, c);
-    }
-  }
-  append_utf8(out, run == nullptr ? c : static_cast<char32_t>(static_cast<std::int32_t>(c) + run->delta));
+  const CaseTable lower{kToLowerSpecials, kToLowerSpecialsCount, kToLowerRuns, kToLowerRunsCount};
+  const CaseTable upper{kToUpperSpecials, kToUpperSpecialsCount, kToUpperRuns, kToUpperRunsCount};
+  const CaseTable title{kToTitleSpecials, kToTitleSpecialsCount, kToTitleRuns, kToTitleRunsCount};
+  const CaseTable fold{kToFoldSpecials, kToFoldSpecialsCount, kToFoldRuns, kToFoldRunsCount};
+  // The title tables hold only what differs from upper case, those of folding what differs from lower case.
+  if (map == CaseMap::kTitle && append_from(out, title, c)) return;
+  if (map == CaseMap::kFold && append_from(out, fold, c)) return;
+  const bool up = map == CaseMap::kUpper || map == CaseMap::kTitle;
+  if (!append_from(out, up ? upper : lower, c)) append_utf8(out, c);
 }
 
 std::size_t count_code_points(std::string_view s) {

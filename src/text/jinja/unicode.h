@@ -35,7 +35,7 @@ inline bool is_alnum(char32_t c) { return is_alpha(c) || is_numeric(c); }
 /// str.splitlines() breaks here.
 bool is_line_break(char32_t c);
 
-enum class CaseMap { kLower, kUpper, kTitle };
+enum class CaseMap { kLower, kUpper, kTitle, kFold };
 /// Appends the mapping of one code point (up to three).
 void append_mapped(std::string& out, char32_t c, CaseMap map);
 
