@@ -23,7 +23,7 @@
 namespace barg::text {
 
 /// More ids than any published vocabulary (262,144 for Gemma) by far; a file that asks for more is malformed.
-inline constexpr TokenId kMaxTokens = 4 * 1024 * 1024;
+inline constexpr TokenId kMaxTokens = 1024 * 1024;
 
 class Vocab {
  public:
