@@ -1,4 +1,4 @@
-// Attention and the KV write, AVX2. `attend_split` and `fold` in ops_scalar.cpp are the specification.
+// Attention, AVX2. `attend_split` and `fold` in ops_scalar.cpp are the specification.
 //
 // An item is up to kMaxQueries queries (rows of one segment times the query heads of one kv head) that walk the
 // same keys. Per tile of 32 keys: scores with lanes over keys, softmax per query, then P V with lanes over head
@@ -19,9 +19,7 @@ struct Query {
   float* out;
   std::int32_t first, last;      ///< visible keys, inclusive
   std::int32_t from, to;         ///< visible keys of the current tile, relative to it; from > to: none
-  float max, sum;                ///< of the current split
-  float total_max, total_sum;    ///< of the splits before it
-  bool started;                  ///< total_* and the total accumulators hold something
+  float max;                     ///< of the current split
 };
 
 /// Everything an item keeps; lives on the stack of the thread that runs it (about 100 KiB).
@@ -31,10 +29,9 @@ struct State {
   Query query[kMaxQueries];
   alignas(64) float scores[kMaxQueries][kTileKeys];
   alignas(64) float lanes[kMaxQueries][kLanes];
-  alignas(64) float acc[kMaxQueries * kMaxHeadDim];    ///< [count][dim]
-  alignas(64) float total[kMaxQueries * kMaxHeadDim];  ///< [count][dim]
-  alignas(64) float k_tile[kTileKeys * kMaxHeadDim];   ///< [dim][32], when K is widened
-  alignas(64) float v_tile[kTileKeys * kMaxHeadDim];   ///< [32][dim]
+  alignas(64) float acc[kMaxQueries * kMaxHeadDim];   ///< [count][dim]
+  alignas(64) float k_tile[kTileKeys * kMaxHeadDim];  ///< [dim][32], when K is widened
+  alignas(64) float v_tile[kTileKeys * kMaxHeadDim];  ///< [32][dim]
 };
 
 /// The two halves (16 keys each) of a tile in memory. A half that no query sees repeats the other one.
@@ -250,52 +247,55 @@ void begin_split(State& s) {
   for (int i = 0; i < s.count * s.dim; i += 8) _mm256_store_ps(s.acc + i, _mm256_setzero_ps());
 }
 
-/// Folds the split that ends here into the totals of the queries that saw a part of it.
-void end_split(State& s, std::int32_t begin) {
-  for (int i = 0; i < s.count; ++i) {
-    Query& query = s.query[i];
-    if (query.last < begin || query.first >= begin + kSplitKeys) continue;
-    const float sum = fold16(_mm256_load_ps(s.lanes[i]), _mm256_load_ps(s.lanes[i] + 8));
-    const float* acc = s.acc + i * s.dim;
-    float* total = s.total + i * s.dim;
-    if (!query.started) {
-      query.started = true;
-      query.total_max = query.max;
-      query.total_sum = sum;
-      for (int d = 0; d < s.dim; d += 8) _mm256_store_ps(total + d, _mm256_load_ps(acc + d));
-      continue;
-    }
-    const float max = query.max > query.total_max ? query.max : query.total_max;
-    const float a = exp(query.total_max - max);
-    const float b = exp(query.max - max);
-    query.total_max = max;
-    query.total_sum = fma(query.total_sum, a, sum * b);
-    for (int d = 0; d < s.dim; d += 8) {
-      const __m256 next = _mm256_mul_ps(_mm256_load_ps(acc + d), _mm256_set1_ps(b));
-      _mm256_store_ps(total + d, _mm256_fmadd_ps(_mm256_load_ps(total + d), _mm256_set1_ps(a), next));
-    }
+/// Where a query's softmax stands after some splits.
+struct Total {
+  float max, sum;
+  float* acc;  ///< [dim]
+};
+
+/// `fold` of ops_scalar.cpp; `first` says that `total` holds nothing yet.
+void fold(Total& total, const Total& next, int dim, bool first) {
+  if (first) {
+    total.max = next.max;
+    total.sum = next.sum;
+    for (int d = 0; d < dim; d += 8) _mm256_store_ps(total.acc + d, _mm256_load_ps(next.acc + d));
+    return;
+  }
+  const float max = next.max > total.max ? next.max : total.max;
+  const float a = exp(total.max - max);
+  const float b = exp(next.max - max);
+  total.max = max;
+  total.sum = fma(total.sum, a, next.sum * b);
+  for (int d = 0; d < dim; d += 8) {
+    const __m256 scaled = _mm256_mul_ps(_mm256_load_ps(next.acc + d), _mm256_set1_ps(b));
+    _mm256_store_ps(total.acc + d, _mm256_fmadd_ps(_mm256_load_ps(total.acc + d), _mm256_set1_ps(a), scaled));
   }
 }
 
-/// Walks the splits and tiles that any query of `s` sees.
-template <class W>
-void attend(const AttentionParams& p, State& s, const BlockId* table, std::int32_t kv_head) {
-  const std::int32_t first = s.query[0].first;  // rows ascend, so do both ends of their ranges
-  const std::int32_t last = s.query[s.count - 1].last;
-  for (std::int32_t split = first / kSplitKeys * kSplitKeys; split <= last; split += kSplitKeys) {
-    begin_split(s);
-    for (std::int32_t tile = split; tile < split + kSplitKeys; tile += kTileKeys) {
-      const Range seen = clip(s, tile);
-      if (seen.from > seen.to) continue;
-      attend_tile<W>(p, s, view_tile(p.kv, table, kv_head, tile, seen));
-    }
-    end_split(s, split);
+void write_out(const Query& query, const Total& total, int dim) {
+  const __m256 inverse = _mm256_set1_ps(1.0f / total.sum);
+  for (int d = 0; d < dim; d += 8) {
+    _mm256_storeu_ps(query.out + d, _mm256_mul_ps(_mm256_load_ps(total.acc + d), inverse));
   }
-  for (int i = 0; i < s.count; ++i) {
-    const __m256 inverse = _mm256_set1_ps(1.0f / s.query[i].total_sum);
-    for (int d = 0; d < s.dim; d += 8) {
-      _mm256_storeu_ps(s.query[i].out + d, _mm256_mul_ps(_mm256_load_ps(s.total + i * s.dim + d), inverse));
-    }
+}
+
+/// Whether keys first .. last have a part in the split.
+bool overlaps(std::int32_t first, std::int32_t last, std::int32_t split) {
+  return first < split + kSplitKeys && last >= split;
+}
+bool sees(const Query& query, std::int32_t split) { return overlaps(query.first, query.last, split); }
+
+/// The split as query i saw it.
+Total split_result(State& s, int i) {
+  return {s.query[i].max, fold16(_mm256_load_ps(s.lanes[i]), _mm256_load_ps(s.lanes[i] + 8)), s.acc + i * s.dim};
+}
+
+template <class W>
+void walk_tiles(const AttentionParams& p, State& s, const BlockId* table, std::int32_t kv_head, std::int32_t split) {
+  for (std::int32_t tile = split; tile < split + kSplitKeys; tile += kTileKeys) {
+    const Range seen = clip(s, tile);
+    if (seen.from > seen.to) continue;
+    attend_tile<W>(p, s, view_tile(p.kv, table, kv_head, tile, seen));
   }
 }
 
@@ -307,148 +307,179 @@ struct Item {
   std::int32_t kv_head;
 };
 
-void run_item(const AttentionParams& p, const Item& item) {
-  State s;
-  s.count = 0;
-  s.dim = p.kv.head_dim;
+/// The queries of an item, rows ascending; returns how many.
+int list_queries(const AttentionParams& p, const Item& item, Query* queries) {
+  int count = 0;
   for (std::int32_t r = item.row; r < item.row + item.rows; ++r) {
     const std::int64_t row = item.segment->row_begin + r;
     const std::int32_t last = item.segment->pos_begin + r;
     const std::int32_t first = p.window > 0 && last - p.window + 1 > 0 ? last - p.window + 1 : 0;
     for (std::int32_t h = item.head; h < item.head + item.heads; ++h) {
-      Query& query = s.query[s.count++];
+      Query& query = queries[count++];
       query = {};
-      query.q = p.q + row * p.q_stride + std::int64_t{h} * s.dim;
-      query.out = p.out + row * p.out_stride + std::int64_t{h} * s.dim;
+      query.q = p.q + row * p.q_stride + std::int64_t{h} * p.kv.head_dim;
+      query.out = p.out + row * p.out_stride + std::int64_t{h} * p.kv.head_dim;
       query.first = first;
       query.last = last;
     }
   }
-  const BlockId* table = item.segment->block_table;
-  if (p.kv.dtype == DType::kF32) return attend<F32>(p, s, table, item.kv_head);
-  if (p.kv.dtype == DType::kF16) return attend<F16>(p, s, table, item.kv_head);
-  attend<BF16>(p, s, table, item.kv_head);
+  return count;
 }
 
-}  // namespace
+void walk_split(const AttentionParams& p, State& s, const Item& item, std::int32_t split) {
+  const BlockId* table = item.segment->block_table;
+  begin_split(s);
+  if (p.kv.dtype == DType::kF32) return walk_tiles<F32>(p, s, table, item.kv_head, split);
+  if (p.kv.dtype == DType::kF16) return walk_tiles<F16>(p, s, table, item.kv_head, split);
+  walk_tiles<BF16>(p, s, table, item.kv_head, split);
+}
 
-void attention_avx2(Stream& s, const AttentionParams& p) {
+/// All splits of an item, folded as they come.
+void run_item(const AttentionParams& p, const Item& item) {
+  State s;
+  alignas(64) float memory[kMaxQueries * kMaxHeadDim];
+  Total total[kMaxQueries];
+  s.dim = p.kv.head_dim;
+  s.count = list_queries(p, item, s.query);
+  for (int i = 0; i < s.count; ++i) total[i].acc = memory + i * s.dim;
+  const std::int32_t first = s.query[0].first / kSplitKeys * kSplitKeys;  // rows ascend, so do their ranges
+  for (std::int32_t split = first; split <= s.query[s.count - 1].last; split += kSplitKeys) {
+    walk_split(p, s, item, split);
+    for (int i = 0; i < s.count; ++i) {
+      if (sees(s.query[i], split)) fold(total[i], split_result(s, i), s.dim, s.query[i].first >= split);
+    }
+  }
+  for (int i = 0; i < s.count; ++i) write_out(s.query[i], total[i], s.dim);
+}
+
+/// The same in two phases, for few rows behind long contexts: any thread takes any split and leaves its result
+/// in a slot, then each item folds its slots in order. Slot 0 of a query holds its total, 1 + i split i of a round.
+struct Slots {
+  float* memory;
+  std::int32_t splits;  ///< of a round
+  std::int32_t dim;
+
+  float* at(std::int32_t query, std::int32_t slot) const {
+    return memory + (std::int64_t{query} * (splits + 1) + slot) * (dim + kSlotHeader);
+  }
+  Total load(std::int32_t query, std::int32_t slot) const {
+    float* f = at(query, slot);
+    return {f[0], f[1], f + kSlotHeader};
+  }
+};
+
+void split_to_slots(const AttentionParams& p, const Item& item, const Slots& slots, std::int32_t first_query,
+                    std::int32_t split, std::int32_t slot) {
+  State s;
+  s.dim = p.kv.head_dim;
+  s.count = list_queries(p, item, s.query);
+  if (!overlaps(s.query[0].first, s.query[s.count - 1].last, split)) return;
+  walk_split(p, s, item, split);
+  for (int i = 0; i < s.count; ++i) {
+    if (!sees(s.query[i], split)) continue;
+    const Total result = split_result(s, i);
+    float* out = slots.at(first_query + i, slot);
+    out[0] = result.max;
+    out[1] = result.sum;
+    for (int d = 0; d < s.dim; d += 8) _mm256_store_ps(out + kSlotHeader + d, _mm256_load_ps(result.acc + d));
+  }
+}
+
+void fold_slots(const AttentionParams& p, const Item& item, const Slots& slots, std::int32_t first_query,
+                std::int32_t round) {
+  Query queries[kMaxQueries];
+  const int count = list_queries(p, item, queries);
+  for (int i = 0; i < count; ++i) {
+    Total total = slots.load(first_query + i, 0);
+    for (std::int32_t slot = 0; slot < slots.splits; ++slot) {
+      const std::int32_t split = round + slot * kSplitKeys;
+      if (sees(queries[i], split)) {
+        fold(total, slots.load(first_query + i, slot + 1), slots.dim, queries[i].first >= split);
+      }
+    }
+    float* out = slots.at(first_query + i, 0);
+    out[0] = total.max;
+    out[1] = total.sum;
+    if (queries[i].last < round + slots.splits * kSplitKeys) write_out(queries[i], total, slots.dim);
+  }
+}
+
+/// How a call is cut into items: chunks of rows of one segment, times kv heads, times parts of a large group.
+struct Cut {
   struct Chunk {
     std::int32_t segment, row;
   };
-  const std::int32_t group = p.num_q_heads / p.kv.num_kv_heads;
-  const std::int32_t heads = min_of(group, kMaxQueries);
-  const std::int32_t parts = (group + heads - 1) / heads;
-  const std::int32_t rows = kMaxQueries / heads;
-  auto* chunks = static_cast<Chunk*>(p.workspace);
-  std::int32_t count = 0;
-  for (std::int32_t i = 0; i < p.num_segments; ++i) {
-    for (std::int32_t r = 0; r < p.segments[i].row_count; r += rows) chunks[count++] = {i, r};
-  }
-  const std::int32_t per_chunk = p.kv.num_kv_heads * parts;
-  parallel_for(s, count * per_chunk, [&](int i) {
-    const Chunk& chunk = chunks[count - 1 - i / per_chunk];  // the late rows of a prefill cost most: first
-    const Segment& segment = p.segments[chunk.segment];
-    const std::int32_t kv_head = i % per_chunk / parts;
-    const std::int32_t head = i % parts * heads;
-    run_item(p, {&segment, chunk.row, min_of(rows, segment.row_count - chunk.row), kv_head * group + head,
-                 min_of(heads, group - head), kv_head});
-  });
-}
+  const AttentionParams& p;
+  std::int32_t group;        ///< query heads per kv head
+  std::int32_t heads;        ///< query heads of an item
+  std::int32_t parts;        ///< items per chunk and kv head
+  std::int32_t rows = 0;     ///< rows of a chunk, at most
+  Chunk* chunks;
+  std::int32_t count = 0;    ///< chunks
+  std::int32_t all_rows = 0;
+  std::int32_t longest = 0;  ///< keys of the longest segment
 
-// --- rope and the KV write -------------------------------------------------------------------------------
-
-namespace {
-
-void rotate(float* x, const float* cos, const float* sin, std::int32_t half) {
-  std::int32_t i = 0;
-  for (; i + 8 <= half; i += 8) {
-    const __m256 a = _mm256_loadu_ps(x + i);
-    const __m256 b = _mm256_loadu_ps(x + half + i);
-    const __m256 c = _mm256_loadu_ps(cos + i);
-    const __m256 s = _mm256_loadu_ps(sin + i);
-    _mm256_storeu_ps(x + i, _mm256_sub_ps(_mm256_mul_ps(a, c), _mm256_mul_ps(b, s)));
-    _mm256_storeu_ps(x + half + i, _mm256_add_ps(_mm256_mul_ps(b, c), _mm256_mul_ps(a, s)));
-  }
-  for (; i < half; ++i) {
-    const float a = x[i];
-    const float b = x[i + half];
-    x[i] = a * cos[i] - b * sin[i];
-    x[i + half] = b * cos[i] + a * sin[i];
-  }
-}
-
-/// Eight floats to 16 bits, round to nearest even.
-template <DType T>
-inline __m128i narrow(__m256 v) {
-  if constexpr (T == DType::kF16) return _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
-  const __m256i bits = _mm256_castps_si256(v);
-  const __m256i top = _mm256_srli_epi32(bits, 16);
-  const __m256i odd = _mm256_and_si256(top, _mm256_set1_epi32(1));
-  const __m256i rounded =
-      _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd), 16);
-  const __m256i quiet = _mm256_or_si256(top, _mm256_set1_epi32(0x40));
-  const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-  const __m256i out = _mm256_blendv_epi8(rounded, quiet, is_nan);
-  return _mm_packus_epi32(_mm256_castsi256_si128(out), _mm256_extracti128_si256(out, 1));
-}
-
-template <DType T>
-void store_kv(const KvLayerView& kv, std::byte* plane, std::int32_t slot, const float* k, const float* v) {
-  std::byte* values = plane + kv.v_offset;
-  for (std::int32_t d = 0; d < kv.head_dim; d += 8) {
-    const __m256 k8 = _mm256_loadu_ps(k + d);
-    const __m256 v8 = _mm256_loadu_ps(v + d);
-    const std::int64_t at = std::int64_t{d} * kv.block_tokens + slot;
-    if constexpr (T == DType::kF32) {
-      float* out = reinterpret_cast<float*>(plane) + at;
-      for (int i = 0; i < 8; ++i) out[i * kv.block_tokens] = k[d + i];
-      _mm256_storeu_ps(reinterpret_cast<float*>(values) + slot * kv.head_dim + d, v8);
-    } else {
-      alignas(16) std::uint16_t half[8];
-      _mm_store_si128(reinterpret_cast<__m128i*>(half), narrow<T>(k8));
-      auto* out = reinterpret_cast<std::uint16_t*>(plane) + at;
-      for (int i = 0; i < 8; ++i) out[i * kv.block_tokens] = half[i];
-      _mm_storeu_si128(
-          reinterpret_cast<__m128i*>(reinterpret_cast<std::uint16_t*>(values) + slot * kv.head_dim + d),
-          narrow<T>(v8));
+  explicit Cut(const AttentionParams& params)
+      : p(params),
+        group(p.num_q_heads / p.kv.num_kv_heads),
+        heads(min_of(group, kMaxQueries)),
+        parts((group + heads - 1) / heads),
+        chunks(static_cast<Chunk*>(p.workspace)) {
+    for (std::int32_t i = 0; i < p.num_segments; ++i) {
+      const Segment& segment = p.segments[i];
+      rows = segment.row_count > rows ? segment.row_count : rows;
+      all_rows += segment.row_count;
+      const std::int32_t keys = segment.pos_begin + segment.row_count;
+      longest = keys > longest ? keys : longest;
+    }
+    rows = min_of(rows, kMaxQueries / heads);
+    for (std::int32_t i = 0; i < p.num_segments; ++i) {
+      for (std::int32_t r = 0; r < p.segments[i].row_count; r += rows) chunks[count++] = {i, r};
     }
   }
-}
-
-void rope_row(const RopeKvParams& p, const Segment& segment, std::int32_t i) {
-  const KvLayerView& kv = p.kv;
-  const std::int64_t row = segment.row_begin + i;
-  const std::int32_t position = segment.pos_begin + i;
-  const BlockId block = segment.block_table[position / kv.block_tokens];
-  const std::int32_t slot = position % kv.block_tokens;
-  const std::int32_t half = p.rotary_dim / 2;
-  const float* cos = p.cos + row * half;
-  const float* sin = p.sin + row * half;
-  for (std::int32_t h = 0; h < p.num_q_heads; ++h) {
-    rotate(p.q + row * p.q_stride + std::int64_t{h} * kv.head_dim, cos, sin, half);
+  std::int32_t per_chunk() const { return p.kv.num_kv_heads * parts; }
+  std::int32_t items() const { return count * per_chunk(); }
+  std::int32_t queries_per_item() const { return rows * heads; }
+  /// Splits whose results the workspace holds beside the totals.
+  std::int32_t splits_per_round() const {
+    const std::int64_t queries = std::int64_t{items()} * queries_per_item();
+    return queries > 0 ? static_cast<std::int32_t>(kSlotRows * p.num_q_heads / queries) - 1 : 0;
   }
-  for (std::int32_t h = 0; h < kv.num_kv_heads; ++h) {
-    float* k = p.k + row * p.kv_stride + std::int64_t{h} * kv.head_dim;
-    const float* v = p.v + row * p.kv_stride + std::int64_t{h} * kv.head_dim;
-    rotate(k, cos, sin, half);
-    std::byte* plane = kv_plane(kv, block, h);
-    if (kv.dtype == DType::kF32) store_kv<DType::kF32>(kv, plane, slot, k, v);
-    if (kv.dtype == DType::kF16) store_kv<DType::kF16>(kv, plane, slot, k, v);
-    if (kv.dtype == DType::kBF16) store_kv<DType::kBF16>(kv, plane, slot, k, v);
+
+  /// The late rows of a prefill cost most and come first.
+  Item item(std::int32_t i) const {
+    const Chunk& chunk = chunks[count - 1 - i / per_chunk()];
+    const Segment& segment = p.segments[chunk.segment];
+    const std::int32_t kv_head = i % per_chunk() / parts;
+    const std::int32_t head = i % parts * heads;
+    return {&segment, chunk.row, min_of(rows, segment.row_count - chunk.row), kv_head * group + head,
+            min_of(heads, group - head), kv_head};
+  }
+};
+
+/// Splits in parallel. Rounds bound the slots, whatever the context.
+void run_splits(Stream& stream, const AttentionParams& p, const Cut& cut) {
+  auto* memory = static_cast<std::byte*>(p.workspace) + attention_chunk_bytes(cut.all_rows);
+  const Slots slots{reinterpret_cast<float*>(memory), cut.splits_per_round(), p.kv.head_dim};
+  const std::int32_t queries = cut.queries_per_item();
+  for (std::int32_t round = 0; round < cut.longest; round += slots.splits * kSplitKeys) {
+    parallel_for(stream, cut.items() * slots.splits, [&](int i) {
+      const std::int32_t item = i / slots.splits;
+      const std::int32_t slot = i % slots.splits;
+      split_to_slots(p, cut.item(item), slots, item * queries, round + slot * kSplitKeys, slot + 1);
+    });
+    parallel_for(stream, cut.items(), [&](int i) { fold_slots(p, cut.item(i), slots, i * queries, round); });
   }
 }
 
 }  // namespace
 
-void rope_kv_write_avx2(Stream& s, const RopeKvParams& p) {
-  const std::int32_t per_row = (p.num_q_heads + 2 * p.kv.num_kv_heads) * p.kv.head_dim;
-  for (std::int32_t i = 0; i < p.num_segments; ++i) {
-    const Segment& segment = p.segments[i];
-    parallel_rows(s, segment.row_count, per_row, [&](std::int32_t begin, std::int32_t end) {
-      for (std::int32_t r = begin; r < end; ++r) rope_row(p, segment, r);
-    });
-  }
+void attention_avx2(Stream& stream, const AttentionParams& p) {
+  const Cut cut(p);
+  const int threads = stream.pool.threads();
+  const bool few = cut.items() < 4 * threads && cut.splits_per_round() >= 2;
+  if (threads > 1 && few && cut.longest > 2 * kSplitKeys) return run_splits(stream, p, cut);
+  parallel_for(stream, cut.items(), [&](int i) { run_item(p, cut.item(i)); });
 }
 
 }  // namespace barg::ops::cpu

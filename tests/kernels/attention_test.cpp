@@ -272,6 +272,37 @@ TEST(Attention, BatchMatesChangeNothing) {
   }
 }
 
+/// Few rows behind long contexts: threads share the splits, in several rounds.
+TEST(Attention, SplitsInParallelChangeNothing) {
+  Random random(28);
+  for (const Shape& shape : {Shape{2, 1, 16, 0, DType::kF16}, Shape{2, 1, 16, 700, DType::kF32}, Shape{18, 1, 8}}) {
+    std::vector<Sequence> sequences;
+    for (const int length : {1700, 1025, 1024, 600, 513, 257, 40, 1}) sequences.emplace_back(shape, length, random);
+    std::vector<std::vector<float>> want;
+    for (const int threads : {1, 2, 3, 8}) {
+      Runner runner(Isa::kAuto, threads, shape, 64, 110, 7);
+      std::vector<Runner::Running> running;
+      for (const Sequence& s : sequences) running.push_back(runner.start(s));
+      std::vector<Runner::Running*> pointers;
+      for (auto& r : running) pointers.push_back(&r);
+      std::vector<int> prefill;
+      for (const Sequence& s : sequences) prefill.push_back(std::max(0, s.length - 5));
+      runner.step(pointers, prefill);
+      for (const int chunk : {1, 2, 1, 1}) runner.step(pointers, std::vector<int>(pointers.size(), chunk));
+      for (std::size_t i = 0; i < running.size(); ++i) {
+        if (threads == 1) want.push_back(running[i].out);
+        EXPECT_TRUE(same(want[i], running[i].out)) << name(shape) << " sequence " << i << " threads " << threads;
+      }
+      // One sequence alone: every round of its splits is wide.
+      Runner alone(Isa::kAuto, threads, shape, 32, 60, 8);
+      auto r = alone.start(sequences[0]);
+      alone.step({&r}, {1695});
+      for (int i = 0; i < 5; ++i) alone.step({&r}, {1});
+      EXPECT_TRUE(same(want[0], r.out)) << name(shape) << " alone, threads " << threads;
+    }
+  }
+}
+
 /// Large scores: the running maximum moves a lot, weights underflow, nothing overflows.
 TEST(Attention, ExtremeScoresStayFiniteAndEqual) {
   Random random(26);
