@@ -151,7 +151,7 @@ TEST(SmolLm2, WeightsTakeTheFilesSizeInMemory) {
   const auto model = open_or_throw(files.model);
   ops::CpuDevice device({.threads = 1});
   const auto planned = Decoder::weight_bytes(*model, device.ops()).value();
-  const std::uint64_t before = resident_bytes();
+  [[maybe_unused]] const std::uint64_t before = resident_bytes();
   std::uint64_t last = 0, total = 0;
   const auto d = Decoder::load(*model, device.ops(), device.stream(), {}, [&](std::uint64_t done, std::uint64_t all) {
     EXPECT_GE(done, last);
