@@ -87,17 +87,28 @@ std::string key_of(const Config& c) {
          std::to_string(c.scheduler.pipeline_depth) + ", kv " + c.kv.dtype;
 }
 
-/// On a model with full attention, and on one with a sliding window of 24 tokens in every layer.
-class ExactTest : public ::testing::TestWithParam<const char*> {
+struct TestModel {
+  const char* name;
+  const char* path;
+  const char* numerics;
+};
+void PrintTo(const TestModel& m, std::ostream* os) { *os << m.name; }
+constexpr TestModel kLlama{"llama", "models/llama", "f32"};
+constexpr TestModel kWindow{"mistral", "models/mistral", "f32"};  // a window of 24 tokens in every layer
+constexpr TestModel kInt8{"llama_q4_0_int8", "gguf/llama-q4_0.gguf", "int8"};
+
+class ExactTest : public ::testing::TestWithParam<TestModel> {
  protected:
   void SetUp() override {
-    path_ = test::shared_data(GetParam());
+    path_ = test::shared_data(GetParam().path);
     if (path_.empty()) GTEST_SKIP() << test::kNoShared;
   }
 
   /// Room for `tokens` tokens of KV, whatever block size and dtype.
   Config config(std::int64_t tokens = 20000) const {
     Config c = test::tiny_config(path_);
+    c.model.numerics = GetParam().numerics;
+    c.kv.dtype = "f32";
     c.model.max_model_len = 512;
     pool(c, tokens);
     return c;
@@ -133,13 +144,15 @@ class ExactTest : public ::testing::TestWithParam<const char*> {
   std::string path_;
 };
 
+/// Tests that need goldens or a file to poison.
+class ExactDirectoryTest : public ExactTest {};
+
 TEST_P(ExactTest, SixtyFourAtOnceInASmallPoolEqualEachAlone) {
   const auto requests = make_requests(64, 7, 300);
   const auto expected = alone(requests, "f32");
   std::uint64_t preemptions = 0, hits = 0, mixed = 0, aborts = 0;
   for (const std::int32_t depth : {0, 1, 2}) {
-    const bool window = std::string(GetParam()) == "models/mistral";
-    Config c = config(window ? 300 : 900);  // about two of the longest
+    Config c = config(GetParam().name == kWindow.name ? 300 : 900);  // about two of the longest
     c.scheduler.max_num_batched_tokens = 40 + 60 * depth;
     c.scheduler.pipeline_depth = depth;
     c.scheduler.itl_target_ms = depth == 1 ? 0.5 : 100;  // chunks shrink to what the clock says: random sizes
@@ -173,7 +186,7 @@ TEST_P(ExactTest, SixtyFourAtOnceInASmallPoolEqualEachAlone) {
     aborts += m.finished[static_cast<std::size_t>(FinishReason::kAbort)];
   }
   // A sequence in a window holds a constant number of blocks once it runs: nothing forces it out.
-  if (std::string(GetParam()) == "models/llama") {
+  if (GetParam().name != kWindow.name) {
     EXPECT_GT(preemptions, 0U);
   }
   EXPECT_GT(hits, 0U);
@@ -216,7 +229,7 @@ TEST_P(ExactTest, Matrix) {
   }
 }
 
-TEST_P(ExactTest, GreedyIsThatOfTransformers) {
+TEST_P(ExactDirectoryTest, GreedyIsThatOfTransformers) {
   auto engine = engine_for(config());
   EngineClient client(*engine);
   for (const auto& golden : test::read_goldens(path_)) {
@@ -305,7 +318,7 @@ TEST_P(ExactTest, DrawnSeedIsReportedAndReproduces) {
   EXPECT_EQ(client.run(r).ids(), first.ids());
 }
 
-TEST_P(ExactTest, TwoModelsInOneProcess) {
+TEST_P(ExactDirectoryTest, TwoModelsInOneProcess) {
   const std::string other = test::shared_data("models/smollm2");
   if (other.empty()) GTEST_SKIP() << test::kNoShared;
   auto first = engine_for(config());
@@ -336,7 +349,7 @@ TEST_P(ExactTest, TwoModelsInOneProcess) {
   }
 }
 
-TEST_P(ExactTest, NaNFailsOneRequest) {
+TEST_P(ExactDirectoryTest, NaNFailsOneRequest) {
   constexpr TokenId kPoison = 333;
   const test::PoisonedModel poisoned(path_, kPoison, 64);
   for (const std::int32_t depth : {0, 2}) {
@@ -363,8 +376,9 @@ TEST_P(ExactTest, NaNFailsOneRequest) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ExactTest, ::testing::Values("models/llama", "models/mistral"),
-                         [](const auto& info) { return std::string(info.param).substr(7); });
+constexpr auto kName = [](const auto& info) { return std::string(info.param.name); };
+INSTANTIATE_TEST_SUITE_P(Models, ExactTest, ::testing::Values(kLlama, kWindow, kInt8), kName);
+INSTANTIATE_TEST_SUITE_P(Models, ExactDirectoryTest, ::testing::Values(kLlama, kWindow), kName);
 
 }  // namespace
 }  // namespace barg::engine
