@@ -173,7 +173,7 @@ class Scheduler {
   std::int32_t chunk(std::int32_t start, std::int32_t outstanding, bool share) const;
   std::int32_t rows_within_target(std::int32_t start, std::int32_t most) const;
   void admit_waiting(double now);
-  enum class Admitted : std::uint8_t { kYes, kNoBlocks, kNoTime };
+  enum class Admitted : std::uint8_t { kYes, kNoBlocks, kNoTime, kTooLong };
   Admitted admit(Sequence& s, double now, bool share);
   void enter(Sequence& s, std::int32_t hit, double now);
   bool in_production(Sequence& s);

@@ -213,6 +213,7 @@ void Scheduler::admit_waiting(double now) {
     }
     const Admitted result = admit(*s, now, s != candidates.back());
     if (result == Admitted::kNoTime) break;
+    if (result == Admitted::kTooLong) continue;  // shorter ones may use what the long ones leave
     if (result == Admitted::kNoBlocks) {
       blocked.push_back(s);
       continue;
@@ -263,7 +264,8 @@ Scheduler::Admitted Scheduler::admit(Sequence& s, double now, bool share) {
   if (!hit) return Admitted::kNoBlocks;
   const std::int32_t left = s.known() - *hit;
   std::int32_t rows = chunk(*hit, left, share);
-  if (rows == 0 || (rows < left && unfinished_prefills() >= kUnfinishedPrefills)) return Admitted::kNoTime;
+  if (rows == 0) return Admitted::kNoTime;
+  if (rows < left && unfinished_prefills() >= kUnfinishedPrefills) return Admitted::kTooLong;
   rows = kv_.room(s.kv, rows);
   if (rows == 0 || !kv_.reserve(s.kv, *hit + rows)) return Admitted::kNoBlocks;
   txn.commit();

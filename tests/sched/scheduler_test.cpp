@@ -265,6 +265,23 @@ TEST(Latency, NoiseAndStallsDoNotCollapseTheChunks) {
   EXPECT_LT(clean[190], 330);
 }
 
+TEST(Latency, AShortPromptPassesLongOnesInTheMiddleOfTheirPrefill) {
+  SimConfig c = roomy();
+  c.groups = {{0, 9000}};
+  c.max_model_len = 30000;
+  c.itl_target_ms = 50;
+  c.check_every_step = false;
+  Sim sim(c, 24);
+  for (int i = 0; i < 6; ++i) sim.submit(make_request(sim.random_tokens(20000), 2));
+  for (int i = 0; i < 10; ++i) sim.step();
+  const RequestId quick = sim.submit(make_request(sim.random_tokens(20), 3));
+  int steps = 0;
+  while (sim.delivered(quick).tokens.empty() && ++steps < 100) sim.step();
+  EXPECT_LE(steps, 2);
+  sim.drain();
+  sim.finish_checks();
+}
+
 TEST(Latency, DecodesRotateWhenTheBudgetIsSmallerThanTheirNumber) {
   for (std::int32_t budget : {1, 3, 7}) {
     SimConfig c = roomy();
