@@ -118,7 +118,7 @@ collect_program() {
   done
 }
 
-cache_dir() { printf '%s\n' "${XDG_CACHE_HOME:-$HOME/.cache}/barg"; }
+cache_dir() { printf '%s\n' "${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/barg"; }
 
 has_checksum() { [ "$(sha256sum <"$1" | cut -d' ' -f1)" = "$2" ]; }
 
