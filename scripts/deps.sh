@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # The Debian 12 packages Barg needs: the only list, read by scripts/run, scripts/test and docker/Dockerfile.
 # Sourced, never executed.
 

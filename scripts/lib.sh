@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Shared by scripts/run and scripts/test: packages, build, example model. Sourced by bash, never executed.
 #
 #   ensure_deps build [test]         installs the Debian packages that are missing (none: touches nothing)
