@@ -1,7 +1,9 @@
 // The decoder against transformers float32 on tiny checkpoints (tests/data and ../shared/data, see its README):
 // logits within 1e-4 of their standard deviation, hidden states, greedy tokens; and equal bits for every way to
 // cut the same tokens into steps.
+#include "math.h"
 #include "model/golden_kit.h"
+#include "model/hf_builder.h"
 
 namespace barg::model::test {
 namespace {
@@ -216,6 +218,70 @@ TEST(SlidingWindow, BlocksThatLeftTheWindowAreNotRead) {
     ASSERT_TRUE(same_bits(got, h.row(want, static_cast<std::size_t>(pos)))) << "position " << pos;
   }
   EXPECT_EQ(dropped, 11u);
+}
+
+/// models/`name` again, as a directory of its own: config.json changed by `edit`, and the tensors for which
+/// `widen` says so stored as F32 (their values stay).
+struct Rewritten {
+  TempDir dir;
+  Rewritten(const std::string& source, const std::function<std::string(std::string)>& edit, const std::function<bool(const std::string&)>& widen) {
+    const auto model = open_or_throw(source);
+    dir.write("config.json", edit(read_file(source + "/config.json", 1 << 20).value()));
+    std::string header = "{", data;
+    for (const Tensor& t : model->tensors()) {
+      const std::size_t begin = data.size();
+      const bool wide = widen(t.name);
+      if (wide) {
+        for (std::size_t i = 0; i < t.elements(); ++i) {
+          std::uint16_t h;
+          std::memcpy(&h, t.bytes.data() + 2 * i, 2);
+          data += Bytes().put(ops::bf16_to_f32(h)).data;
+        }
+      } else {
+        data.append(reinterpret_cast<const char*>(t.bytes.data()), t.bytes.size());
+      }
+      std::string shape;
+      for (const auto d : t.shape) shape += (shape.empty() ? "" : ",") + std::to_string(d);
+      header += (header.size() > 1 ? "," : "") + ("\"" + t.name + "\":{\"dtype\":\"") + (wide ? "F32" : t.type.name) + "\",\"shape\":[" + shape +
+                "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(data.size()) + "]}";
+    }
+    dir.write("model.safetensors", safetensors_file(header + "}", data));
+  }
+};
+
+std::vector<float> p200_hidden(const std::string& model, const std::string& goldens) {
+  const auto ids = Goldens(goldens).ids("p200.input_ids");
+  Harness h(open_or_throw(model), {});
+  return h.prefill(h.new_sequence(200), ids, {150, 50});
+}
+
+TEST(MixedFile, PartsOfOneProjectionMayHaveDifferentTypes) {
+  const std::string path = barg::test::shared_data("models/llama");
+  if (path.empty()) GTEST_SKIP() << barg::test::kNoShared;
+  const auto same = [](std::string s) { return s; };
+  const auto want = p200_hidden(path, path + "/goldens.safetensors");
+  for (const char* part : {"q_proj", "k_proj", "v_proj", "up_proj", "down_proj", "norm", "embed"}) {
+    const Rewritten mixed(path, same, [&](const std::string& name) { return name.find(part) != name.npos; });
+    EXPECT_TRUE(same_bits(p200_hidden(mixed.dir.path(), path + "/goldens.safetensors"), want)) << part << " as F32 among BF16";
+  }
+}
+
+TEST(MixedFile, LayersOfTwoGroupsUseTheirOwnKv) {
+  const std::string path = barg::test::shared_data("models/mistral");
+  if (path.empty()) GTEST_SKIP() << barg::test::kNoShared;
+  const auto hidden = [&](const std::string& fields, std::size_t groups) {
+    const Rewritten m(path, [&](std::string s) {
+      const std::size_t at = s.find("\"sliding_window\": 24");
+      return s.replace(at, std::string_view("\"sliding_window\": 24").size(), fields);
+    }, [](const std::string&) { return false; });
+    EXPECT_EQ(layer_groups(open_or_throw(m.dir.path())->spec().value()).size(), groups);
+    return p200_hidden(m.dir.path(), path + "/goldens.safetensors");
+  };
+  const auto full = hidden("\"sliding_window\": null", 1);
+  // A window that is longer than the prompt hides nothing.
+  EXPECT_TRUE(same_bits(hidden(R"("sliding_window": 300, "layer_types": ["full_attention", "sliding_attention", "full_attention"])", 2), full));
+  EXPECT_TRUE(same_bits(hidden(R"("sliding_window": 300, "layer_types": ["sliding_attention", "sliding_attention", "full_attention"])", 2), full));
+  EXPECT_FALSE(same_bits(hidden(R"("sliding_window": 199, "layer_types": ["full_attention", "sliding_attention", "full_attention"])", 2), full));
 }
 
 }  // namespace
