@@ -269,6 +269,15 @@ TEST(Marked, TextFromOutsideCannotHideATemplatesToken) {
   EXPECT_EQ(t->encode_marked({{"<", false}, {"|end", true}, {"|>", false}}), (Ids{'<', 303, '|', '>'}));
 }
 
+TEST(Marked, NormalizedSpecialsFollowTheSameRule) {
+  Json file = small_file();
+  add_token(file, 300, "<r>", true);
+  add_token(file, 301, "<n>", true, "normalized");
+  const auto t = make(file);
+  EXPECT_EQ(t->encode_marked({{"<r><n>", true}, {"a", false}}), (Ids{300, 301, 'a'}));
+  EXPECT_EQ(t->encode_marked({{"<r>", true}, {"<n>", false}, {"<n>", true}}), (Ids{300, '<', 'n', '>', 301}));
+}
+
 TEST(Marked, PiecesAreJoined) {
   const auto t = chat_tokenizer();
   EXPECT_EQ(t->encode_marked({{"x ", true}, {"a", false}, {"b", true}, {"c", false}}), t->encode("x abc", kText));
