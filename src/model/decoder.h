@@ -1,13 +1,13 @@
-// Decoder: packed weights of one decoder-only model and its forward pass, driven by DecoderSpec's flags. Calls
-// the device only through OpTable, one op after the other on one Stream.
+// Decoder: packed weights of one decoder-only model and its forward pass, driven by DecoderSpec's flags.
+// Calls the device only through OpTable, one op after the other on one Stream.
 //
-// Invariants: (1) hidden states and logits of a row are a function of its tokens and weights only: never of the
-// other rows, of chunking or of where its blocks lie. (2) forward() allocates nothing and keeps nothing between
-// calls but the KV it writes. (3) Every projection goes through one linear() helper; all_reduce is called after
-// each row-parallel projection, also at world size 1.
+// Invariants: (1) hidden states and logits of a row are a function of its tokens and weights only: never of
+// the other rows, of chunking or of where its blocks lie. (2) forward() allocates nothing and keeps nothing
+// between calls but the KV it writes. (3) Every projection goes through one linear() helper; all_reduce is
+// called after each row-parallel projection, also at world size 1.
 //
-// Threads: load() once; forward() and logits() from one thread at a time. The stream and the table must outlive
-// the decoder. It does not: sample, own KV memory, know sequences or the scheduler.
+// Threads: load() once; forward() and logits() from one thread at a time. The stream and the table must
+// outlive the decoder. It does not: sample, own KV memory, know sequences or the scheduler.
 #pragma once
 
 #include <cstddef>

@@ -2,9 +2,9 @@
 // family file turns config.json or GGUF metadata into it; decoder.cpp reads nothing else, so a new family is
 // a builder function and a row of the family table, never an `if (architecture == ...)`.
 //
-// Invariants of a spec that ModelFiles::spec() returned: every size is positive and small enough that products
-// fit 63 bits, q heads are a multiple of kv heads, head_dim and rotary_dim are even, layers has num_layers rows.
-// Plain data; any thread.
+// Invariants of a spec that ModelFiles::spec() returned: every size is positive and small enough that
+// products fit 63 bits, q heads are a multiple of kv heads, head_dim and rotary_dim are even, layers has
+// num_layers rows. Plain data; any thread.
 #pragma once
 
 #include <cstdint>
@@ -43,13 +43,13 @@ struct DecoderSpec {
   std::int32_t vocab_rows = 0;     ///< rows of the embedding; the tokenizer may know fewer ids
   std::int32_t max_positions = 0;  ///< the model's own context length
   float rms_eps = 0;
-  float attention_scale = 0;       ///< 1/sqrt(head_dim) for Llama
+  float attention_scale = 0;  ///< 1/sqrt(head_dim) for Llama
   float embedding_scale = 1;
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;
-  bool tied = false;               ///< the output projection is the embedding
-  bool permuted_qk = false;        ///< the file's q/k rows are in interleaved rope order (GGUF "llama")
+  bool tied = false;         ///< the output projection is the embedding
+  bool permuted_qk = false;  ///< the file's q/k rows are in interleaved rope order (GGUF "llama")
   RopeSpec rope;
   std::vector<LayerSpec> layers;
 };

@@ -51,7 +51,8 @@ std::string known_gguf_architectures() {
 }
 
 std::vector<RequiredTensor> required_tensors(const DecoderSpec& s) {
-  const std::int64_t h = s.hidden, q = std::int64_t{s.num_q_heads} * s.head_dim, kv = std::int64_t{s.num_kv_heads} * s.head_dim;
+  const std::int64_t h = s.hidden, q = std::int64_t{s.num_q_heads} * s.head_dim,
+                     kv = std::int64_t{s.num_kv_heads} * s.head_dim;
   std::vector<RequiredTensor> out;
   out.push_back({"token_embd.weight", {s.vocab_rows, h}});
   if (!s.tied) out.push_back({"output.weight", {s.vocab_rows, h}});
@@ -79,7 +80,8 @@ Result<void> check_tensors(const DecoderSpec& spec, const ModelFiles& files) {
   // Each layer needs nine tensors, so a config that promises more layers than the file holds stops here,
   // before a list of them is made.
   if (static_cast<std::uint64_t>(spec.num_layers) > files.tensors().size()) {
-    return fail(ErrorCode::kBadFile, "the config promises " + std::to_string(spec.num_layers) + " layers but there are only " +
+    return fail(ErrorCode::kBadFile, "the config promises " + std::to_string(spec.num_layers) +
+                                         " layers but there are only " +
                                          std::to_string(files.tensors().size()) + " tensors");
   }
   for (const RequiredTensor& need : required_tensors(spec)) {

@@ -1,8 +1,8 @@
 // The family table: which architectures Barg runs, and the function that turns a family's config into a
 // DecoderSpec. A new family is one file family_NAME.cpp and one row in family.cpp. Pure; any thread.
 //
-// Builders check ranges and refuse by name what would change the answer and is not implemented; agreement with
-// the tensors' shapes is checked afterwards, for every family alike (check_tensors).
+// Builders check ranges and refuse by name what would change the answer and is not implemented; agreement
+// with the tensors' shapes is checked afterwards, for every family alike (check_tensors).
 #pragma once
 
 #include <string>

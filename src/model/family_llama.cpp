@@ -13,26 +13,35 @@ namespace {
 constexpr std::int64_t kMaxHidden = 1 << 20;
 constexpr std::int64_t kMaxLayers = 4096;
 constexpr std::int64_t kMaxHeads = 1 << 16;
-constexpr std::int64_t kMaxHeadDim = 4096;
+constexpr std::int64_t kMaxHeadDim = 256;  // what attention kernels are written for
 constexpr std::int64_t kMaxFfn = 1 << 24;
 constexpr std::int64_t kMaxVocab = 1 << 24;
 constexpr std::int64_t kMaxPositions = 1 << 30;
 
 /// What holds between the sizes, whatever the container.
-void check_heads(FieldReader& f, const DecoderSpec& s, std::string_view heads, std::string_view kv, std::string_view dim) {
+void check_heads(FieldReader& f, const DecoderSpec& s, std::string_view heads, std::string_view kv,
+                 std::string_view dim) {
   if (f.error()) return;
   if (s.num_kv_heads > s.num_q_heads || s.num_q_heads % s.num_kv_heads != 0) {
-    f.refuse(ErrorCode::kBadFile, std::to_string(s.num_q_heads) + " attention heads are not a multiple of " +
-                                      std::to_string(s.num_kv_heads) + " key/value heads", kv);
+    f.refuse(ErrorCode::kBadFile,
+             std::to_string(s.num_q_heads) + " attention heads are not a multiple of " +
+                 std::to_string(s.num_kv_heads) + " key/value heads",
+             kv);
   }
-  if (s.head_dim < 2 || s.head_dim % 2 != 0) f.refuse(ErrorCode::kBadFile, "the head size " + std::to_string(s.head_dim) + " is not an even number", dim);
+  if (s.head_dim < 2 || s.head_dim % 2 != 0)
+    f.refuse(ErrorCode::kBadFile, "the head size " + std::to_string(s.head_dim) + " is not an even number",
+             dim);
   if (std::int64_t{s.num_q_heads} * s.head_dim > kMaxHidden * 4) {
-    f.refuse(ErrorCode::kBadFile, "the attention width " + std::to_string(std::int64_t{s.num_q_heads} * s.head_dim) + " is too large", heads);
+    f.refuse(
+        ErrorCode::kBadFile,
+        "the attention width " + std::to_string(std::int64_t{s.num_q_heads} * s.head_dim) + " is too large",
+        heads);
   }
 }
 
 void refuse_value(FieldReader& f, std::string_view key, const std::string& value, const char* known) {
-  f.refuse(ErrorCode::kUnsupported, std::string(key) + ": " + value + " is not supported yet (known: " + known + ")", key);
+  f.refuse(ErrorCode::kUnsupported,
+           std::string(key) + ": " + value + " is not supported yet (known: " + known + ")", key);
 }
 
 /// Fields that change the answer when they are there and are not implemented.
@@ -43,10 +52,13 @@ void refuse_unsupported_hf(const FamilyInput& in) {
   const Json* quant = in.config->find("quantization_config");
   if (quant != nullptr && !quant->is_null()) {
     const Json* method = quant->find("quant_method");
-    refuse_value(f, "quantization_config.quant_method",
-                 method != nullptr && method->is_string() ? '"' + printable(method->as_string()) + '"' : "null", "none");
+    refuse_value(
+        f, "quantization_config.quant_method",
+        method != nullptr && method->is_string() ? '"' + printable(method->as_string()) + '"' : "null",
+        "none");
   }
-  if (f.real("partial_rotary_factor", 0, 1, 1.0) != 1.0) refuse_value(f, "partial_rotary_factor", "a value below 1", "1");
+  if (f.real("partial_rotary_factor", 0, 1, 1.0) != 1.0)
+    refuse_value(f, "partial_rotary_factor", "a value below 1", "1");
 }
 
 /// `layer_types` if given, else every layer gets `window`.
@@ -64,26 +76,32 @@ std::vector<LayerSpec> layers_from_hf(const FamilyInput& in, std::int32_t num_la
     if (name == "full_attention") {
       layers[i].window = 0;
     } else if (name != "sliding_attention") {
-      refuse_value(in.fields, "layer_types", '"' + printable(name) + '"', "full_attention, sliding_attention");
+      refuse_value(in.fields, "layer_types", '"' + printable(name) + '"',
+                   "full_attention, sliding_attention");
     } else if (window == 0) {
-      in.fields.refuse(ErrorCode::kBadFile, "layer_types has sliding_attention but sliding_window is not set", "sliding_window");
+      in.fields.refuse(ErrorCode::kBadFile, "layer_types has sliding_attention but sliding_window is not set",
+                       "sliding_window");
     }
   }
   return layers;
 }
 
 /// tie_word_embeddings wins; when it is missing, a stored lm_head decides.
-bool tied_from_hf(const FamilyInput& in) { return in.fields.boolean("tie_word_embeddings", in.files.find("output.weight") == nullptr); }
+bool tied_from_hf(const FamilyInput& in) {
+  return in.fields.boolean("tie_word_embeddings", in.files.find("output.weight") == nullptr);
+}
 
 /// Keys of newer families that would change a llama graph; 0 (or 1 for scales) means off.
 void refuse_unsupported_gguf(FieldReader& f) {
   const auto must_be = [&](const char* key, double off) {
     if (f.real(key, -1e30, 1e30, off) != off) {
-      f.refuse(ErrorCode::kUnsupported, "metadata key " + f.full_name(key) + " is set, which is not supported yet", key);
+      f.refuse(ErrorCode::kUnsupported,
+               "metadata key " + f.full_name(key) + " is set, which is not supported yet", key);
     }
   };
-  for (const char* key : {"expert_count", "attn_logit_softcapping", "final_logit_softcapping", "attention.shared_kv_layers",
-                          "attention.clamp_kqv", "attention.q_lora_rank", "attention.kv_lora_rank"}) {
+  for (const char* key :
+       {"expert_count", "attn_logit_softcapping", "final_logit_softcapping", "attention.shared_kv_layers",
+        "attention.clamp_kqv", "attention.q_lora_rank", "attention.kv_lora_rank"}) {
     must_be(key, 0);
   }
   for (const char* key : {"embedding_scale", "residual_scale", "logit_scale"}) must_be(key, 1);
@@ -99,20 +117,26 @@ std::int32_t rows_of(const ModelFiles& files, const char* name) {
 std::int32_t vocab_rows_from_gguf(const FamilyInput& in) {
   const std::int32_t rows = rows_of(in.files, "token_embd.weight");
   if (rows <= 0) {
-    in.fields.refuse(ErrorCode::kBadFile, "tensor token_embd.weight is missing or not a matrix", "vocab_size");
+    in.fields.refuse(ErrorCode::kBadFile, "tensor token_embd.weight is missing or not a matrix",
+                     "vocab_size");
     return 1;
   }
   const std::int64_t declared = in.fields.integer("vocab_size", 1, kMaxVocab, rows);
   const GgufValue* tokens = in.gguf->find("tokenizer.ggml.tokens");
   if (declared != rows || (tokens != nullptr && tokens->count != static_cast<std::uint64_t>(rows))) {
-    in.fields.refuse(ErrorCode::kBadFile, "the vocabulary has " +
-                     std::to_string(declared != rows ? static_cast<std::uint64_t>(declared) : tokens->count) +
-                     " tokens but the embedding has " + std::to_string(rows) + " rows", "vocab_size");
+    in.fields.refuse(
+        ErrorCode::kBadFile,
+        "the vocabulary has " +
+            std::to_string(declared != rows ? static_cast<std::uint64_t>(declared) : tokens->count) +
+            " tokens but the embedding has " + std::to_string(rows) + " rows",
+        "vocab_size");
   }
   return rows;
 }
 
-bool any_bias(const ModelFiles& files, const char* name) { return files.find(std::string("blk.0.") + name + ".bias") != nullptr; }
+bool any_bias(const ModelFiles& files, const char* name) {
+  return files.find(std::string("blk.0.") + name + ".bias") != nullptr;
+}
 
 }  // namespace
 
@@ -133,9 +157,14 @@ RopeSpec rope_from_hf(const FamilyInput& in, std::int32_t rotary_dim) {
   const std::string key = f.has("rope_type") || !f.has("type") ? "rope_type" : "type";
   const std::string type = f.text(key, "default");
   rope.theta = f.real("rope_theta", 1e-3, 1e18, rope.theta);
-  if (f.real("partial_rotary_factor", 0, 1, 1.0) != 1.0) refuse_value(f, "partial_rotary_factor", "a value below 1", "1");
+  if (f.real("partial_rotary_factor", 0, 1, 1.0) != 1.0)
+    refuse_value(f, "partial_rotary_factor", "a value below 1", "1");
   for (const auto& [member, value] : scaling->as_object()) {
-    if (value.is_object()) f.refuse(ErrorCode::kUnsupported, std::string(name) + "." + printable(member) + ": settings per layer type are not supported yet", member);
+    if (value.is_object())
+      f.refuse(
+          ErrorCode::kUnsupported,
+          std::string(name) + "." + printable(member) + ": settings per layer type are not supported yet",
+          member);
   }
   if (type == "linear") {
     rope.kind = RopeSpec::Kind::kLinear;
@@ -147,7 +176,8 @@ RopeSpec rope_from_hf(const FamilyInput& in, std::int32_t rotary_dim) {
     rope.high_freq_factor = f.real("high_freq_factor", 1e-6, 1e6);
     rope.original_max_positions = f.real("original_max_position_embeddings", 1, 1e12);
     if (!f.error() && rope.high_freq_factor <= rope.low_freq_factor) {
-      f.refuse(ErrorCode::kBadFile, std::string(name) + ".high_freq_factor is not above low_freq_factor", "high_freq_factor");
+      f.refuse(ErrorCode::kBadFile, std::string(name) + ".high_freq_factor is not above low_freq_factor",
+               "high_freq_factor");
     }
   } else if (type != "default") {
     refuse_value(f, std::string(name) + "." + key, '"' + printable(type) + '"', "default, linear, llama3");
@@ -164,22 +194,28 @@ RopeSpec rope_from_gguf(const FamilyInput& in, std::int32_t rotary_dim) {
   const double old_scale = f.real("rope.scale_linear", 1e-6, 1e6, 1.0);
   const double factor = f.real("rope.scaling.factor", 0, 1e6, old_scale);
   const std::string type = f.text("rope.scaling.type", "linear");
-  if (type != "linear" && type != "none") refuse_value(f, "rope.scaling.type", '"' + printable(type) + '"', "none, linear");
+  if (type != "linear" && type != "none")
+    refuse_value(f, "rope.scaling.type", '"' + printable(type) + '"', "none, linear");
   if (type == "linear" && factor != 0 && factor != 1) {  // writers use 0 for "no scaling"
     rope.kind = RopeSpec::Kind::kLinear;
     rope.factor = factor;
   }
-  if (f.real("rope.scaling.attn_factor", 0, 1e6, 1.0) != 1.0) refuse_value(f, "rope.scaling.attn_factor", "a value other than 1", "1");
+  if (f.real("rope.scaling.attn_factor", 0, 1e6, 1.0) != 1.0)
+    refuse_value(f, "rope.scaling.attn_factor", "a value other than 1", "1");
   const Tensor* freqs = in.files.find("rope_freqs.weight");
   if (freqs == nullptr) return rope;
   if (freqs->type.dtype != DType::kF32 || freqs->shape != std::vector<std::int64_t>{rotary_dim / 2}) {
-    f.refuse(ErrorCode::kBadFile, "tensor rope_freqs.weight is not F32 with " + std::to_string(rotary_dim / 2) + " elements", "rope_freqs.weight");
+    f.refuse(ErrorCode::kBadFile,
+             "tensor rope_freqs.weight is not F32 with " + std::to_string(rotary_dim / 2) + " elements",
+             "rope_freqs.weight");
     return rope;
   }
   rope.divisors.resize(static_cast<std::size_t>(rotary_dim / 2));
   std::memcpy(rope.divisors.data(), freqs->bytes.data(), freqs->bytes.size());
   for (const float d : rope.divisors) {
-    if (!(d > 0) || !std::isfinite(d)) f.refuse(ErrorCode::kBadFile, "tensor rope_freqs.weight has a value that is not positive", "rope_freqs.weight");
+    if (!(d > 0) || !std::isfinite(d))
+      f.refuse(ErrorCode::kBadFile, "tensor rope_freqs.weight has a value that is not positive",
+               "rope_freqs.weight");
   }
   return rope;
 }
@@ -193,7 +229,8 @@ Result<DecoderSpec> llama_like_from_hf(const FamilyInput& in) {
   s.num_q_heads = static_cast<std::int32_t>(f.integer("num_attention_heads", 1, kMaxHeads));
   s.num_kv_heads = static_cast<std::int32_t>(f.integer("num_key_value_heads", 1, kMaxHeads, s.num_q_heads));
   if (!f.has("head_dim") && s.hidden % s.num_q_heads != 0) {
-    f.refuse(ErrorCode::kBadFile, "hidden_size is not a multiple of num_attention_heads and head_dim is not given", "head_dim");
+    f.refuse(ErrorCode::kBadFile,
+             "hidden_size is not a multiple of num_attention_heads and head_dim is not given", "head_dim");
   }
   s.head_dim = static_cast<std::int32_t>(f.integer("head_dim", 2, kMaxHeadDim, s.hidden / s.num_q_heads));
   s.ffn = static_cast<std::int32_t>(f.integer("intermediate_size", 1, kMaxFfn));
@@ -235,16 +272,26 @@ Result<DecoderSpec> llama_like_from_gguf(const FamilyInput& in) {
   s.hidden = static_cast<std::int32_t>(f.integer("embedding_length", 1, kMaxHidden));
   s.num_layers = static_cast<std::int32_t>(f.integer("block_count", 1, kMaxLayers));
   s.num_q_heads = static_cast<std::int32_t>(f.integer("attention.head_count", 1, kMaxHeads));
-  s.num_kv_heads = static_cast<std::int32_t>(f.integer("attention.head_count_kv", 1, kMaxHeads, s.num_q_heads));
+  s.num_kv_heads =
+      static_cast<std::int32_t>(f.integer("attention.head_count_kv", 1, kMaxHeads, s.num_q_heads));
   if (!f.has("attention.key_length") && s.hidden % s.num_q_heads != 0) {
-    f.refuse(ErrorCode::kBadFile, "embedding_length is not a multiple of attention.head_count and attention.key_length is not given", "attention.key_length");
+    f.refuse(
+        ErrorCode::kBadFile,
+        "embedding_length is not a multiple of attention.head_count and attention.key_length is not given",
+        "attention.key_length");
   }
-  s.head_dim = static_cast<std::int32_t>(f.integer("attention.key_length", 2, kMaxHeadDim, s.hidden / s.num_q_heads));
+  s.head_dim =
+      static_cast<std::int32_t>(f.integer("attention.key_length", 2, kMaxHeadDim, s.hidden / s.num_q_heads));
   if (f.integer("attention.value_length", 1, kMaxHeadDim, s.head_dim) != s.head_dim) {
-    f.refuse(ErrorCode::kUnsupported, "attention.value_length differs from attention.key_length, which is not supported yet", "attention.value_length");
+    f.refuse(ErrorCode::kUnsupported,
+             "attention.value_length differs from attention.key_length, which is not supported yet",
+             "attention.value_length");
   }
   if (f.integer("rope.dimension_count", 0, kMaxHeadDim, s.head_dim) != s.head_dim) {
-    f.refuse(ErrorCode::kUnsupported, "rope.dimension_count differs from the head size " + std::to_string(s.head_dim) + ", which is not supported yet", "rope.dimension_count");
+    f.refuse(ErrorCode::kUnsupported,
+             "rope.dimension_count differs from the head size " + std::to_string(s.head_dim) +
+                 ", which is not supported yet",
+             "rope.dimension_count");
   }
   s.ffn = static_cast<std::int32_t>(f.integer("feed_forward_length", 1, kMaxFfn));
   s.max_positions = static_cast<std::int32_t>(f.integer("context_length", 1, kMaxPositions));

@@ -39,8 +39,10 @@ std::int64_t FieldReader::integer(std::string_view key, std::int64_t low, std::i
     return fallback.value_or(low);
   }
   if (*v < low || *v > high) {
-    refuse(ErrorCode::kBadFile, full_name(key) + " is " + std::to_string(*v) + ", expected " + std::to_string(low) +
-                                    " to " + std::to_string(high), key);
+    refuse(ErrorCode::kBadFile,
+           full_name(key) + " is " + std::to_string(*v) + ", expected " + std::to_string(low) + " to " +
+               std::to_string(high),
+           key);
     return low;
   }
   return *v;
@@ -53,13 +55,16 @@ double FieldReader::real(std::string_view key, double low, double high, std::opt
     return fallback.value_or(low);
   }
   if (!std::isfinite(*v) || *v < low || *v > high) {
-    refuse(ErrorCode::kBadFile, full_name(key) + " is " + number(*v) + ", expected " + number(low) + " to " + number(high), key);
+    refuse(ErrorCode::kBadFile,
+           full_name(key) + " is " + number(*v) + ", expected " + number(low) + " to " + number(high), key);
     return low;
   }
   return *v;
 }
 
-bool FieldReader::boolean(std::string_view key, bool fallback) { return keep(read_boolean(key)).value_or(fallback); }
+bool FieldReader::boolean(std::string_view key, bool fallback) {
+  return keep(read_boolean(key)).value_or(fallback);
+}
 
 std::string FieldReader::text(std::string_view key, std::string_view fallback) {
   return keep(read_text(key)).value_or(std::string(fallback));
@@ -81,7 +86,8 @@ Result<std::optional<std::int64_t>> JsonFieldReader::read_integer(std::string_vi
   if (v == nullptr) return std::nullopt;
   if (v->type() == Json::Type::kInt) return std::optional(v->as_int());
   // Writers that keep every number as a double ("131072.0") still mean the integer.
-  if (v->type() == Json::Type::kDouble && std::abs(v->as_double()) < 9e15 && v->as_double() == std::floor(v->as_double())) {
+  if (v->type() == Json::Type::kDouble && std::abs(v->as_double()) < 9e15 &&
+      v->as_double() == std::floor(v->as_double())) {
     return std::optional(static_cast<std::int64_t>(v->as_double()));
   }
   return fail(ErrorCode::kBadFile, full_name(key) + " is not an integer", full_name(key));
@@ -97,7 +103,8 @@ Result<std::optional<double>> JsonFieldReader::read_real(std::string_view key) c
 Result<std::optional<bool>> JsonFieldReader::read_boolean(std::string_view key) const {
   const Json* v = value(key);
   if (v == nullptr) return std::nullopt;
-  if (!v->is_bool()) return fail(ErrorCode::kBadFile, full_name(key) + " is not true or false", full_name(key));
+  if (!v->is_bool())
+    return fail(ErrorCode::kBadFile, full_name(key) + " is not true or false", full_name(key));
   return std::optional(v->as_bool());
 }
 
@@ -118,15 +125,20 @@ Result<std::optional<std::int64_t>> GgufFieldReader::read_integer(std::string_vi
   if (n.empty()) return fail(ErrorCode::kBadFile, "metadata key " + name + " is an empty array", name);
   for (const std::int64_t x : n) {
     if (x != n.front()) {
-      return fail(ErrorCode::kUnsupported, "metadata key " + name + " differs between layers, which is not supported yet", name);
+      return fail(ErrorCode::kUnsupported,
+                  "metadata key " + name + " differs between layers, which is not supported yet", name);
     }
   }
   return std::optional(n.front());
 }
 
-Result<std::optional<double>> GgufFieldReader::read_real(std::string_view key) const { return file_.real(full_name(key)); }
+Result<std::optional<double>> GgufFieldReader::read_real(std::string_view key) const {
+  return file_.real(full_name(key));
+}
 
-Result<std::optional<bool>> GgufFieldReader::read_boolean(std::string_view key) const { return file_.boolean(full_name(key)); }
+Result<std::optional<bool>> GgufFieldReader::read_boolean(std::string_view key) const {
+  return file_.boolean(full_name(key));
+}
 
 Result<std::optional<std::string>> GgufFieldReader::read_text(std::string_view key) const {
   auto s = file_.string(full_name(key));

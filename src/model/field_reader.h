@@ -40,6 +40,7 @@ class FieldReader {
   virtual Result<std::optional<double>> read_real(std::string_view key) const = 0;
   virtual Result<std::optional<bool>> read_boolean(std::string_view key) const = 0;
   virtual Result<std::optional<std::string>> read_text(std::string_view key) const = 0;
+
  private:
   template <class T>
   std::optional<T> keep(Result<std::optional<T>> r);
@@ -47,7 +48,8 @@ class FieldReader {
   std::optional<Error> error_;
 };
 
-/// Members of one object of config.json. `path` is the object's place in it ("" for the root, "rope_scaling").
+/// Members of one object of config.json. `path` is the object's place in it ("" for the root,
+/// "rope_scaling").
 class JsonFieldReader final : public FieldReader {
  public:
   JsonFieldReader(const Json& object, std::string path) : object_(object), path_(std::move(path)) {}
@@ -69,7 +71,8 @@ class JsonFieldReader final : public FieldReader {
 /// Metadata keys under "ARCHITECTURE.". An array of equal numbers is read as that number.
 class GgufFieldReader final : public FieldReader {
  public:
-  GgufFieldReader(const GgufFile& file, std::string architecture) : file_(file), prefix_(std::move(architecture) + ".") {}
+  GgufFieldReader(const GgufFile& file, std::string architecture)
+      : file_(file), prefix_(std::move(architecture) + ".") {}
   bool has(std::string_view key) const override { return file_.find(full_name(key)) != nullptr; }
   std::string full_name(std::string_view key) const override { return prefix_ + std::string(key); }
 

@@ -17,10 +17,10 @@ enum class StateKind : std::uint8_t { kFullAttention, kSlidingWindow, kLatent, k
 /// Layers whose KV is allocated, shared and freed together.
 struct LayerGroup {
   StateKind kind = StateKind::kFullAttention;
-  std::int32_t window = 0;            ///< tokens visible to a query including itself; 0 = all
+  std::int32_t window = 0;  ///< tokens visible to a query including itself; 0 = all
   std::int32_t num_kv_heads = 0;
   std::int32_t head_dim = 0;
-  std::vector<std::int32_t> layers;   ///< ascending decoder layer indices
+  std::vector<std::int32_t> layers;  ///< ascending decoder layer indices
 };
 
 /// KV of one group: one entry per layer of the group, same order as LayerGroup::layers.
@@ -34,7 +34,7 @@ struct ForwardBatch {
   const std::int32_t* tokens = nullptr;     ///< [rows]
   const std::int32_t* positions = nullptr;  ///< [axes][rows]; axes = 1 for text
   std::int32_t axes = 1;
-  std::vector<GroupKv> groups;              ///< index = group
+  std::vector<GroupKv> groups;  ///< index = group
 };
 
 }  // namespace barg::model

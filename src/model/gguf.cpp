@@ -22,11 +22,24 @@ constexpr std::uint64_t kMaxAlignment = 1 << 20;
 /// Encoded size of a scalar; 0 for strings and arrays.
 std::size_t scalar_bytes(GgufType t) {
   switch (t) {
-    case GgufType::kU8: case GgufType::kI8: case GgufType::kBool: return 1;
-    case GgufType::kU16: case GgufType::kI16: return 2;
-    case GgufType::kU32: case GgufType::kI32: case GgufType::kF32: return 4;
-    case GgufType::kU64: case GgufType::kI64: case GgufType::kF64: return 8;
-    case GgufType::kString: case GgufType::kArray: return 0;
+    case GgufType::kU8:
+    case GgufType::kI8:
+    case GgufType::kBool:
+      return 1;
+    case GgufType::kU16:
+    case GgufType::kI16:
+      return 2;
+    case GgufType::kU32:
+    case GgufType::kI32:
+    case GgufType::kF32:
+      return 4;
+    case GgufType::kU64:
+    case GgufType::kI64:
+    case GgufType::kF64:
+      return 8;
+    case GgufType::kString:
+    case GgufType::kArray:
+      return 0;
   }
   return 0;
 }
@@ -53,19 +66,27 @@ std::unexpected<Error> wrong_type(std::string_view key, const GgufValue& v, cons
 
 std::optional<std::int64_t> integer_at(GgufType t, const std::byte* p) {
   switch (t) {
-    case GgufType::kU8: return load_le<std::uint8_t>(p);
-    case GgufType::kI8: return load_le<std::int8_t>(p);
-    case GgufType::kU16: return load_le<std::uint16_t>(p);
-    case GgufType::kI16: return load_le<std::int16_t>(p);
-    case GgufType::kU32: return load_le<std::uint32_t>(p);
-    case GgufType::kI32: return load_le<std::int32_t>(p);
-    case GgufType::kI64: return load_le<std::int64_t>(p);
+    case GgufType::kU8:
+      return load_le<std::uint8_t>(p);
+    case GgufType::kI8:
+      return load_le<std::int8_t>(p);
+    case GgufType::kU16:
+      return load_le<std::uint16_t>(p);
+    case GgufType::kI16:
+      return load_le<std::int16_t>(p);
+    case GgufType::kU32:
+      return load_le<std::uint32_t>(p);
+    case GgufType::kI32:
+      return load_le<std::int32_t>(p);
+    case GgufType::kI64:
+      return load_le<std::int64_t>(p);
     case GgufType::kU64: {
       const auto v = load_le<std::uint64_t>(p);
       if (v > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return std::nullopt;
       return static_cast<std::int64_t>(v);
     }
-    default: return std::nullopt;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -79,7 +100,7 @@ std::optional<double> real_at(GgufType t, const std::byte* p) {
 }  // namespace
 
 const char* gguf_type_name(GgufType type) {
-  static constexpr const char* kNames[] = {"u8", "i8", "u16", "i16", "u32", "i32", "f32",
+  static constexpr const char* kNames[] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
                                            "bool", "string", "array", "u64", "i64", "f64"};
   const auto i = static_cast<std::uint32_t>(type);
   return i < std::size(kNames) ? kNames[i] : "an unknown type";
@@ -127,19 +148,23 @@ class GgufParser {
 
   Result<void> header() {
     std::uint32_t magic = 0, version = 0;
-    if (!read(magic) || std::memcmp(file_.data(), "GGUF", 4) != 0) return bad("not a GGUF file: it does not start with \"GGUF\"");
+    if (!read(magic) || std::memcmp(file_.data(), "GGUF", 4) != 0)
+      return bad("not a GGUF file: it does not start with \"GGUF\"");
     if (!read(version)) return bad("the file ends inside the GGUF header");
-    if (version != 0 && (version & 0xffff) == 0) return bad("the GGUF file is big-endian, which is not supported");
+    if (version != 0 && (version & 0xffff) == 0)
+      return bad("the GGUF file is big-endian, which is not supported");
     if (version != 2 && version != 3) {
       return bad("GGUF version " + std::to_string(version) + " is not supported (known: 2, 3)");
     }
     if (!read(tensor_count_) || !read(kv_count_)) return bad("the file ends inside the GGUF header");
     // A key costs at least 8 + 4 + 1 bytes, a tensor entry 8 + 4 + 4 + 8.
     if (kv_count_ > kMaxKeys || kv_count_ > remaining() / 13) {
-      return bad("the header promises " + std::to_string(kv_count_) + " metadata keys, more than the file can hold");
+      return bad("the header promises " + std::to_string(kv_count_) +
+                 " metadata keys, more than the file can hold");
     }
     if (tensor_count_ > kMaxTensors || tensor_count_ > remaining() / 24) {
-      return bad("the header promises " + std::to_string(tensor_count_) + " tensors, more than the file can hold");
+      return bad("the header promises " + std::to_string(tensor_count_) +
+                 " tensors, more than the file can hold");
     }
     return {};
   }
@@ -148,11 +173,13 @@ class GgufParser {
     for (std::uint64_t i = 0; i < kv_count_; ++i) {
       const auto key = text(kMaxKeyBytes);
       std::uint32_t type = 0;
-      if (!key || key->empty()) return bad("metadata key " + std::to_string(i) + " is empty or does not fit the file" + where());
+      if (!key || key->empty())
+        return bad("metadata key " + std::to_string(i) + " is empty or does not fit the file" + where());
       if (!read(type)) return bad("the file ends inside metadata key " + printable(*key));
       auto value = read_value(*key, type);
       if (!value) return std::unexpected(value.error());
-      if (!out_.metadata_.emplace(*key, *value).second) return bad("metadata key " + printable(*key) + " appears twice");
+      if (!out_.metadata_.emplace(*key, *value).second)
+        return bad("metadata key " + printable(*key) + " appears twice");
       out_.keys_.push_back(*key);
     }
     auto alignment = out_.integer("general.alignment");
@@ -160,7 +187,8 @@ class GgufParser {
     if (*alignment) {
       const std::int64_t a = **alignment;
       if (a <= 0 || a > static_cast<std::int64_t>(kMaxAlignment) || (a & (a - 1)) != 0) {
-        return bad("general.alignment is " + std::to_string(a) + ", expected a power of two of at most 1048576");
+        return bad("general.alignment is " + std::to_string(a) +
+                   ", expected a power of two of at most 1048576");
       }
       alignment_ = static_cast<std::uint64_t>(a);
     }
@@ -194,18 +222,23 @@ class GgufParser {
     std::uint64_t count = 0;
     if (!read(element) || !read(count)) return bad("the file ends inside metadata key " + printable(key));
     if (element > static_cast<std::uint32_t>(GgufType::kF64)) {
-      return bad("metadata key " + printable(key) + " is an array of the unknown type " + std::to_string(element));
+      return bad("metadata key " + printable(key) + " is an array of the unknown type " +
+                 std::to_string(element));
     }
     GgufValue v{GgufType::kArray, static_cast<GgufType>(element), count, {}};
-    if (v.element == GgufType::kArray) return bad("metadata key " + printable(key) + " is a nested array, which is not supported");
+    if (v.element == GgufType::kArray)
+      return bad("metadata key " + printable(key) + " is a nested array, which is not supported");
     const std::size_t begin = at_;
     const std::size_t least = v.element == GgufType::kString ? 8 : scalar_bytes(v.element);
-    if (count > remaining() / least) return bad("the array of metadata key " + printable(key) + " does not fit the file");
+    if (count > remaining() / least)
+      return bad("the array of metadata key " + printable(key) + " does not fit the file");
     if (v.element != GgufType::kString) {
       at_ += count * least;
     } else {
       for (std::uint64_t i = 0; i < count; ++i) {
-        if (!string_body()) return bad("string " + std::to_string(i) + " of metadata key " + printable(key) + " does not fit the file");
+        if (!string_body())
+          return bad("string " + std::to_string(i) + " of metadata key " + printable(key) +
+                     " does not fit the file");
       }
     }
     v.bytes = file_.subspan(begin, at_ - begin);
@@ -224,7 +257,9 @@ class GgufParser {
     out_.tensors_.reserve(tensor_count_);
     for (std::uint64_t i = 0; i < tensor_count_; ++i) {
       const auto name = text(kMaxNameBytes);
-      if (!name || name->empty()) return bad("the name of tensor " + std::to_string(i) + " is empty, too long or does not fit the file" + where());
+      if (!name || name->empty())
+        return bad("the name of tensor " + std::to_string(i) +
+                   " is empty, too long or does not fit the file" + where());
       if (!names.insert(*name).second) return bad("tensor " + printable(*name) + " appears twice");
       auto p = tensor_info(*name);
       if (!p) return std::unexpected(p.error());
@@ -238,7 +273,8 @@ class GgufParser {
     std::uint64_t offset = 0;
     const std::string who = "tensor " + printable(name);
     if (!read(n_dims)) return bad("the file ends inside " + who);
-    if (n_dims > kMaxDims) return bad(who + " has " + std::to_string(n_dims) + " dimensions, expected at most 4");
+    if (n_dims > kMaxDims)
+      return bad(who + " has " + std::to_string(n_dims) + " dimensions, expected at most 4");
     Tensor t;
     t.name = std::string(name);
     std::uint64_t elements = 1;
@@ -258,14 +294,17 @@ class GgufParser {
     t.type = *stored;
     const std::uint64_t row = t.shape.empty() ? 1 : static_cast<std::uint64_t>(t.shape[0]);
     if (row % stored->block_elements != 0) {
-      return bad(who + ": a row of " + std::to_string(row) + " elements is not a multiple of the block of " + stored->name);
+      return bad(who + ": a row of " + std::to_string(row) + " elements is not a multiple of the block of " +
+                 stored->name);
     }
     std::reverse(t.shape.begin(), t.shape.end());  // ggml lists the fastest dimension first
     std::uint64_t bytes = 0;
     if (__builtin_mul_overflow(elements / stored->block_elements, stored->block_bytes, &bytes)) {
       return bad("the size of " + who + " overflows");
     }
-    if (offset % alignment_ != 0) return bad("the offset of " + who + " is not a multiple of the alignment " + std::to_string(alignment_));
+    if (offset % alignment_ != 0)
+      return bad("the offset of " + who + " is not a multiple of the alignment " +
+                 std::to_string(alignment_));
     out_.tensors_.push_back(std::move(t));
     return Placed{offset, bytes, out_.tensors_.size() - 1};
   }
@@ -282,7 +321,8 @@ class GgufParser {
       }
       t.bytes = file_.subspan(data + p.offset, p.bytes);
     }
-    std::sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) { return a.offset < b.offset; });
+    std::sort(placed.begin(), placed.end(),
+              [](const Placed& a, const Placed& b) { return a.offset < b.offset; });
     for (std::size_t i = 1; i < placed.size(); ++i) {
       if (placed[i - 1].offset + placed[i - 1].bytes > placed[i].offset) {
         return bad("tensors " + printable(out_.tensors_[placed[i - 1].index].name) + " and " +
@@ -379,7 +419,8 @@ Result<std::optional<std::vector<float>>> GgufFile::reals(std::string_view key) 
 Result<std::optional<std::vector<std::string>>> GgufFile::strings(std::string_view key) const {
   const GgufValue* v = find(key);
   if (v == nullptr) return std::nullopt;
-  if (v->type != GgufType::kArray || v->element != GgufType::kString) return wrong_type(key, *v, "an array of strings");
+  if (v->type != GgufType::kArray || v->element != GgufType::kString)
+    return wrong_type(key, *v, "an array of strings");
   std::vector<std::string> out;
   out.reserve(v->count);
   const std::byte* p = v->bytes.data();

@@ -1,9 +1,10 @@
 // GGUF versions 2 and 3: parses a file that is already in memory (mapped) into metadata and tensor views.
 //
 // The bytes are hostile. Before anything is allocated, every count and length is compared with the bytes that
-// remain; products are checked in 64 bits; names and keys are unique; tensors lie aligned, inside the file and
-// apart from each other. Nested arrays are refused, so nothing recurses. Strings and arrays are views into the
-// bytes: memory is bounded by the number of keys and tensors, each of which costs at least 12 bytes of file.
+// remain; products are checked in 64 bits; names and keys are unique; tensors lie aligned, inside the file
+// and apart from each other. Nested arrays are refused, so nothing recurses. Strings and arrays are views
+// into the bytes: memory is bounded by the number of keys and tensors, each of which costs at least 12 bytes
+// of file.
 //
 // Immutable after parse; any thread. The bytes must outlive the object. It knows nothing of models.
 #pragma once
@@ -22,7 +23,19 @@
 namespace barg::model {
 
 enum class GgufType : std::uint32_t {
-  kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64
+  kU8,
+  kI8,
+  kU16,
+  kI16,
+  kU32,
+  kI32,
+  kF32,
+  kBool,
+  kString,
+  kArray,
+  kU64,
+  kI64,
+  kF64
 };
 const char* gguf_type_name(GgufType type);
 

@@ -41,18 +41,23 @@ class GgufModel final : public ModelFiles {
 
   std::string display_name() const override {
     const auto name = gguf_.string("general.name");
-    if (name && *name && !(*name)->empty() && is_valid_utf8(**name)) return std::string((*name)->substr(0, 256));
+    if (name && *name && !(*name)->empty() && is_valid_utf8(**name))
+      return std::string((*name)->substr(0, 256));
     return std::filesystem::path(path_).stem().string();
   }
 
   Result<DecoderSpec> spec() const override {
     const auto arch = gguf_.string("general.architecture");
     if (!arch) return located(arch.error());
-    if (!*arch) return located({ErrorCode::kBadFile, "metadata key general.architecture is missing", "general.architecture", 0});
+    if (!*arch)
+      return located(
+          {ErrorCode::kBadFile, "metadata key general.architecture is missing", "general.architecture", 0});
     const Family* family = find_gguf_family(**arch);
     if (family == nullptr) {
-      return located({ErrorCode::kUnsupported, "general.architecture: \"" + printable(**arch) + "\" is not supported yet (known: " +
-                                                   known_gguf_architectures() + ")", "general.architecture", 0});
+      return located({ErrorCode::kUnsupported,
+                      "general.architecture: \"" + printable(**arch) +
+                          "\" is not supported yet (known: " + known_gguf_architectures() + ")",
+                      "general.architecture", 0});
     }
     GgufFieldReader fields(gguf_, std::string(**arch));
     auto s = family->from_gguf({fields, *this, nullptr, &gguf_});
@@ -87,8 +92,10 @@ class GgufModel final : public ModelFiles {
     auto count = gguf_.integer("split.count");
     if (!count) return located(count.error());
     if (*count && **count > 1) {
-      return located({ErrorCode::kUnsupported, "split.count: a model split over " + std::to_string(**count) +
-                                                   " GGUF files is not supported yet", "split.count", 0});
+      return located(
+          {ErrorCode::kUnsupported,
+           "split.count: a model split over " + std::to_string(**count) + " GGUF files is not supported yet",
+           "split.count", 0});
     }
     return {};
   }
@@ -99,11 +106,14 @@ class GgufModel final : public ModelFiles {
     if (!v) return std::unexpected(v.error());
     if (!*v) return std::nullopt;
     const GgufValue* tokens = gguf_.find("tokenizer.ggml.tokens");
-    const std::int64_t count = tokens != nullptr ? static_cast<std::int64_t>(tokens->count) : std::numeric_limits<TokenId>::max();
+    const std::int64_t count =
+        tokens != nullptr ? static_cast<std::int64_t>(tokens->count) : std::numeric_limits<TokenId>::max();
     if (**v == 0xffffffff || **v == -1) return std::nullopt;  // writers use it for "none"
     if (**v < 0 || **v >= count) {
-      return fail(ErrorCode::kBadFile, "metadata key " + std::string(key) + " is " + std::to_string(**v) + ", outside the vocabulary of " +
-                                           std::to_string(count) + " tokens", key);
+      return fail(ErrorCode::kBadFile,
+                  "metadata key " + std::string(key) + " is " + std::to_string(**v) +
+                      ", outside the vocabulary of " + std::to_string(count) + " tokens",
+                  key);
     }
     return std::optional(static_cast<TokenId>(**v));
   }
@@ -123,26 +133,36 @@ Result<void> GgufModel::read_token_lists(VocabData& v) const {
   auto merges = gguf_.strings("tokenizer.ggml.merges");
   auto scores = gguf_.reals("tokenizer.ggml.scores");
   auto types = gguf_.integers("tokenizer.ggml.token_type");
-  for (const auto* e : {model ? nullptr : &model.error(), pre ? nullptr : &pre.error(), tokens ? nullptr : &tokens.error(),
-                        merges ? nullptr : &merges.error(), scores ? nullptr : &scores.error(), types ? nullptr : &types.error()}) {
+  for (const auto* e : {model ? nullptr : &model.error(), pre ? nullptr : &pre.error(),
+                        tokens ? nullptr : &tokens.error(), merges ? nullptr : &merges.error(),
+                        scores ? nullptr : &scores.error(), types ? nullptr : &types.error()}) {
     if (e != nullptr) return std::unexpected(*e);
   }
-  if (!*model) return fail(ErrorCode::kBadFile, "metadata key tokenizer.ggml.model is missing", "tokenizer.ggml.model");
-  if (!*tokens || (*tokens)->empty()) return fail(ErrorCode::kBadFile, "metadata key tokenizer.ggml.tokens is missing or empty", "tokenizer.ggml.tokens");
+  if (!*model)
+    return fail(ErrorCode::kBadFile, "metadata key tokenizer.ggml.model is missing", "tokenizer.ggml.model");
+  if (!*tokens || (*tokens)->empty())
+    return fail(ErrorCode::kBadFile, "metadata key tokenizer.ggml.tokens is missing or empty",
+                "tokenizer.ggml.tokens");
   v.ggml_model = std::string(**model);
   v.ggml_pre = std::string(pre->value_or(""));
   v.tokens = std::move(**tokens);
   v.merges = std::move(*merges).value_or(std::vector<std::string>{});
   v.scores = std::move(*scores).value_or(std::vector<float>{});
   for (const std::int64_t t : types->value_or(std::vector<std::int64_t>{})) {
-    if (t < 0 || t > 6) return fail(ErrorCode::kBadFile, "metadata key tokenizer.ggml.token_type has the unknown type " + std::to_string(t), "tokenizer.ggml.token_type");
+    if (t < 0 || t > 6)
+      return fail(ErrorCode::kBadFile,
+                  "metadata key tokenizer.ggml.token_type has the unknown type " + std::to_string(t),
+                  "tokenizer.ggml.token_type");
     v.token_types.push_back(static_cast<std::int32_t>(t));
   }
   if (!v.token_types.empty() && v.token_types.size() != v.tokens.size()) {
-    return fail(ErrorCode::kBadFile, "metadata keys tokenizer.ggml.tokens and token_type have different lengths", "tokenizer.ggml.token_type");
+    return fail(ErrorCode::kBadFile,
+                "metadata keys tokenizer.ggml.tokens and token_type have different lengths",
+                "tokenizer.ggml.token_type");
   }
   if (!v.scores.empty() && v.scores.size() != v.tokens.size()) {
-    return fail(ErrorCode::kBadFile, "metadata keys tokenizer.ggml.tokens and scores have different lengths", "tokenizer.ggml.scores");
+    return fail(ErrorCode::kBadFile, "metadata keys tokenizer.ggml.tokens and scores have different lengths",
+                "tokenizer.ggml.scores");
   }
   return {};
 }
@@ -152,9 +172,10 @@ Result<void> GgufModel::read_special_ids(VocabData& v) const {
     const char* key;
     std::optional<TokenId>* to;
   };
-  for (const Row& row : {Row{"tokenizer.ggml.bos_token_id", &v.bos}, Row{"tokenizer.ggml.eos_token_id", &v.eos},
-                         Row{"tokenizer.ggml.unknown_token_id", &v.unk}, Row{"tokenizer.ggml.padding_token_id", &v.pad},
-                         Row{"tokenizer.ggml.eot_token_id", &v.eot}, Row{"tokenizer.ggml.eom_token_id", &v.eom}}) {
+  for (const Row& row :
+       {Row{"tokenizer.ggml.bos_token_id", &v.bos}, Row{"tokenizer.ggml.eos_token_id", &v.eos},
+        Row{"tokenizer.ggml.unknown_token_id", &v.unk}, Row{"tokenizer.ggml.padding_token_id", &v.pad},
+        Row{"tokenizer.ggml.eot_token_id", &v.eot}, Row{"tokenizer.ggml.eom_token_id", &v.eom}}) {
     auto id = token_id(row.key);
     if (!id) return std::unexpected(id.error());
     *row.to = *id;
@@ -175,7 +196,9 @@ Result<void> GgufModel::read_templates(VocabData& v) const {
     if (key != kKey && !key.starts_with("tokenizer.chat_template.")) continue;
     auto source = gguf_.string(key);
     if (!source) return std::unexpected(source.error());
-    if (!is_valid_utf8(**source)) return fail(ErrorCode::kBadFile, "metadata key " + printable(key) + " is not valid UTF-8", printable(key));
+    if (!is_valid_utf8(**source))
+      return fail(ErrorCode::kBadFile, "metadata key " + printable(key) + " is not valid UTF-8",
+                  printable(key));
     if (key == kKey) {
       v.chat_template = std::string(**source);
     } else {
@@ -195,6 +218,8 @@ Result<VocabData> GgufModel::vocab() const {
 
 }  // namespace
 
-Result<std::shared_ptr<const ModelFiles>> open_gguf_model(const std::string& path) { return GgufModel::open(path); }
+Result<std::shared_ptr<const ModelFiles>> open_gguf_model(const std::string& path) {
+  return GgufModel::open(path);
+}
 
 }  // namespace barg::model

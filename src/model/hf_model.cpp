@@ -64,7 +64,8 @@ class HfModel final : public ModelFiles {
     std::shared_ptr<HfModel> model(new HfModel);
     model->path_ = directory;
     if (!exists(directory + "/config.json")) {
-      return fail(ErrorCode::kNotFound, directory + " has no config.json (a GGUF model is given by its file)", "model");
+      return fail(ErrorCode::kNotFound, directory + " has no config.json (a GGUF model is given by its file)",
+                  "model");
     }
     auto config = optional_json(directory + "/config.json", kMaxConfigBytes);
     if (!config) return std::unexpected(config.error());
@@ -87,7 +88,8 @@ class HfModel final : public ModelFiles {
 
   std::string architecture() const override {
     const Json* list = config_.find("architectures");
-    if (list == nullptr || !list->is_array() || list->size() == 0 || !list->as_array()[0].is_string()) return "unknown";
+    if (list == nullptr || !list->is_array() || list->size() == 0 || !list->as_array()[0].is_string())
+      return "unknown";
     return printable(list->as_array()[0].as_string());
   }
 
@@ -101,8 +103,10 @@ class HfModel final : public ModelFiles {
     const std::string arch = architecture();
     const Family* family = find_hf_family(arch);
     if (family == nullptr) {
-      return fail(ErrorCode::kUnsupported, path_ + "/config.json: architectures: \"" + arch + "\" is not supported yet (known: " +
-                                               known_hf_architectures() + ")", "architectures");
+      return fail(ErrorCode::kUnsupported,
+                  path_ + "/config.json: architectures: \"" + arch +
+                      "\" is not supported yet (known: " + known_hf_architectures() + ")",
+                  "architectures");
     }
     JsonFieldReader fields(config_, "");
     auto s = family->from_hf({fields, *this, &config_, nullptr});
@@ -136,8 +140,10 @@ Result<void> HfModel::add_eos(const Json& config, const char* file, std::vector<
   if (eos == nullptr || eos->is_null()) return {};
   const Json::Array ids = eos->is_array() ? eos->as_array() : Json::Array{*eos};
   for (const Json& id : ids) {
-    if (id.type() != Json::Type::kInt || id.as_int() < 0 || id.as_int() > std::numeric_limits<TokenId>::max()) {
-      return fail(ErrorCode::kBadFile, path_ + "/" + file + ": eos_token_id is not an id or a list of ids", "eos_token_id");
+    if (id.type() != Json::Type::kInt || id.as_int() < 0 ||
+        id.as_int() > std::numeric_limits<TokenId>::max()) {
+      return fail(ErrorCode::kBadFile, path_ + "/" + file + ": eos_token_id is not an id or a list of ids",
+                  "eos_token_id");
     }
     out.push_back(static_cast<TokenId>(id.as_int()));
   }
@@ -146,7 +152,8 @@ Result<void> HfModel::add_eos(const Json& config, const char* file, std::vector<
 
 Result<GenerationDefaults> HfModel::generation_defaults() const {
   GenerationDefaults out;
-  if (auto ok = add_eos(generation_, "generation_config.json", out.eos_ids); !ok) return std::unexpected(ok.error());
+  if (auto ok = add_eos(generation_, "generation_config.json", out.eos_ids); !ok)
+    return std::unexpected(ok.error());
   if (auto ok = add_eos(config_, "config.json", out.eos_ids); !ok) return std::unexpected(ok.error());
   std::sort(out.eos_ids.begin(), out.eos_ids.end());
   out.eos_ids.erase(std::unique(out.eos_ids.begin(), out.eos_ids.end()), out.eos_ids.end());
@@ -161,7 +168,8 @@ Result<GenerationDefaults> HfModel::generation_defaults() const {
     number("top_p", 0, 1, out.top_p);
     number("min_p", 0, 1, out.min_p);
     number("repetition_penalty", 1e-3, 100, out.repetition_penalty);
-    if (f.has("top_k")) out.top_k = static_cast<std::int32_t>(f.integer("top_k", 0, std::numeric_limits<std::int32_t>::max()));
+    if (f.has("top_k"))
+      out.top_k = static_cast<std::int32_t>(f.integer("top_k", 0, std::numeric_limits<std::int32_t>::max()));
   }
   if (f.error()) {
     return fail(f.error()->code, path_ + "/generation_config.json: " + f.error()->message, f.error()->param);
@@ -181,10 +189,14 @@ Result<void> HfModel::read_templates(VocabData& v) const {
       const Json* name = entry.find("name");
       const Json* source = entry.find("template");
       if (name == nullptr || source == nullptr || !name->is_string() || !source->is_string()) {
-        return fail(ErrorCode::kBadFile, path_ + "/tokenizer_config.json: chat_template has an entry without name and template", "chat_template");
+        return fail(ErrorCode::kBadFile,
+                    path_ + "/tokenizer_config.json: chat_template has an entry without name and template",
+                    "chat_template");
       }
-      if (name->as_string() == "default") v.chat_template = source->as_string();
-      else v.named_chat_templates.emplace_back(name->as_string(), source->as_string());
+      if (name->as_string() == "default")
+        v.chat_template = source->as_string();
+      else
+        v.named_chat_templates.emplace_back(name->as_string(), source->as_string());
     }
   }
   const std::string file = path_ + "/chat_template.jinja";
@@ -195,7 +207,8 @@ Result<void> HfModel::read_templates(VocabData& v) const {
   v.named_chat_templates.clear();
   std::error_code ec;
   std::vector<std::filesystem::path> more;
-  for (std::filesystem::directory_iterator it(path_ + "/additional_chat_templates", ec), end; !ec && it != end && more.size() < kMaxTemplates; it.increment(ec)) {
+  for (std::filesystem::directory_iterator it(path_ + "/additional_chat_templates", ec), end;
+       !ec && it != end && more.size() < kMaxTemplates; it.increment(ec)) {
     if (it->path().extension() == ".jinja") more.push_back(it->path());
   }
   std::sort(more.begin(), more.end());
@@ -211,7 +224,10 @@ Result<VocabData> HfModel::vocab() const {
   VocabData v;
   auto tokenizer = optional_file(path_ + "/tokenizer.json", kMaxTokenizerBytes);
   if (!tokenizer) return std::unexpected(tokenizer.error());
-  if (tokenizer->empty()) return fail(ErrorCode::kUnsupported, path_ + " has no tokenizer.json (other tokenizer files are not supported yet)", "tokenizer.json");
+  if (tokenizer->empty())
+    return fail(ErrorCode::kUnsupported,
+                path_ + " has no tokenizer.json (other tokenizer files are not supported yet)",
+                "tokenizer.json");
   auto config = optional_file(path_ + "/tokenizer_config.json", kMaxTokenizerBytes);
   if (!config) return std::unexpected(config.error());
   v.tokenizer_json = std::move(*tokenizer);
@@ -229,13 +245,18 @@ Result<VocabData> HfModel::vocab() const {
   if (f.error()) return located(*f.error());
   std::vector<TokenId> own;
   if (auto ok = add_eos(config_, "config.json", own); !ok) return std::unexpected(ok.error());
-  if (!own.empty()) v.eos = own.front();
-  else if (!v.eos_ids.empty()) v.eos = v.eos_ids.front();
+  if (!own.empty())
+    v.eos = own.front();
+  else if (!v.eos_ids.empty())
+    v.eos = v.eos_ids.front();
   if (auto ok = read_templates(v); !ok) return std::unexpected(ok.error());
   for (const auto& [name, source] : v.named_chat_templates) {
-    if (!is_valid_utf8(source)) return fail(ErrorCode::kBadFile, path_ + ": chat template " + printable(name) + " is not valid UTF-8", "chat_template");
+    if (!is_valid_utf8(source))
+      return fail(ErrorCode::kBadFile, path_ + ": chat template " + printable(name) + " is not valid UTF-8",
+                  "chat_template");
   }
-  if (!is_valid_utf8(v.chat_template)) return fail(ErrorCode::kBadFile, path_ + ": the chat template is not valid UTF-8", "chat_template");
+  if (!is_valid_utf8(v.chat_template))
+    return fail(ErrorCode::kBadFile, path_ + ": the chat template is not valid UTF-8", "chat_template");
   return v;
 }
 
@@ -250,15 +271,19 @@ std::string canonical_tensor_name(std::string_view name) {
   const std::string_view rest = name.substr(kPrefix.size());
   const std::size_t dot = rest.find('.');
   const std::size_t kind = rest.rfind('.');
-  if (dot == rest.npos || kind <= dot || rest.substr(0, dot).find_first_not_of("0123456789") != rest.npos) return std::string(name);
+  if (dot == rest.npos || kind <= dot || rest.substr(0, dot).find_first_not_of("0123456789") != rest.npos)
+    return std::string(name);
   for (const NameRow& row : kLayerNames) {
     if (rest.substr(dot + 1, kind - dot - 1) == row.hf) {
-      return "blk." + std::string(rest.substr(0, dot)) + "." + std::string(row.gguf) + std::string(rest.substr(kind));
+      return "blk." + std::string(rest.substr(0, dot)) + "." + std::string(row.gguf) +
+             std::string(rest.substr(kind));
     }
   }
   return std::string(name);
 }
 
-Result<std::shared_ptr<const ModelFiles>> open_hf_model(const std::string& directory) { return HfModel::open(directory); }
+Result<std::shared_ptr<const ModelFiles>> open_hf_model(const std::string& directory) {
+  return HfModel::open(directory);
+}
 
 }  // namespace barg::model

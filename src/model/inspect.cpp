@@ -4,13 +4,16 @@ namespace barg::model {
 namespace {
 
 std::string group_text(const LayerGroup& g) {
-  std::string out = std::to_string(g.layers.size()) + (g.window > 0 ? " layers, sliding window " + std::to_string(g.window) : " layers, full attention");
+  std::string out =
+      std::to_string(g.layers.size()) +
+      (g.window > 0 ? " layers, sliding window " + std::to_string(g.window) : " layers, full attention");
   return out + ", " + std::to_string(g.num_kv_heads) + " kv heads of " + std::to_string(g.head_dim);
 }
 
 std::string rope_text(const RopeSpec& r) {
   static constexpr const char* kKinds[] = {"default", "linear", "llama3"};
-  std::string out = std::string(kKinds[static_cast<int>(r.kind)]) + ", theta " + std::to_string(static_cast<long long>(r.theta));
+  std::string out = std::string(kKinds[static_cast<int>(r.kind)]) + ", theta " +
+                    std::to_string(static_cast<long long>(r.theta));
   if (!r.divisors.empty()) out += ", per-frequency divisors from the file";
   return out;
 }
@@ -43,23 +46,28 @@ Result<Inspection> inspect(const ModelFiles& files) {
 std::string to_text(const Inspection& i, const ModelFiles& files, DType kv_dtype, bool tensors) {
   const DecoderSpec& s = i.spec;
   std::string out;
-  const auto line = [&](const char* key, const std::string& value) { out += std::string(key) + ": " + value + "\n"; };
+  const auto line = [&](const char* key, const std::string& value) {
+    out += std::string(key) + ": " + value + "\n";
+  };
   line("name", i.name);
   line("path", i.path);
   line("container", i.container);
   line("architecture", i.architecture + " (family " + s.family + ")");
   line("parameters", std::to_string(i.parameters));
-  line("weights", std::to_string(i.weight_bytes) + " bytes in " + std::to_string(i.tensor_count) + " tensors");
+  line("weights",
+       std::to_string(i.weight_bytes) + " bytes in " + std::to_string(i.tensor_count) + " tensors");
   line("quantisation", i.quantisation);
   line("layers", std::to_string(s.num_layers));
   line("hidden size", std::to_string(s.hidden));
   line("feed-forward size", std::to_string(s.ffn));
-  line("attention heads", std::to_string(s.num_q_heads) + " of " + std::to_string(s.head_dim) + ", kv heads " + std::to_string(s.num_kv_heads));
+  line("attention heads", std::to_string(s.num_q_heads) + " of " + std::to_string(s.head_dim) +
+                              ", kv heads " + std::to_string(s.num_kv_heads));
   for (const LayerGroup& g : i.groups) line("kv group", group_text(g));
   line("vocabulary rows", std::to_string(s.vocab_rows) + (s.tied ? " (output tied to the embedding)" : ""));
   line("context length", std::to_string(s.max_positions));
   line("rope", rope_text(s.rope));
-  line("kv bytes per token", std::to_string(kv_bytes_per_token(s, kv_dtype)) + " (" + dtype_name(kv_dtype) + ")");
+  line("kv bytes per token",
+       std::to_string(kv_bytes_per_token(s, kv_dtype)) + " (" + dtype_name(kv_dtype) + ")");
   std::string templates = i.has_chat_template ? "yes" : "none";
   for (const std::string& name : i.template_names) templates += ", " + name;
   line("chat template", templates);
@@ -67,7 +75,8 @@ std::string to_text(const Inspection& i, const ModelFiles& files, DType kv_dtype
   for (const Tensor& t : files.tensors()) {
     std::string shape;
     for (const std::int64_t d : t.shape) shape += (shape.empty() ? "" : " x ") + std::to_string(d);
-    line("tensor", t.name + "  " + t.type.name + "  " + shape + "  " + std::to_string(t.bytes.size()) + " bytes");
+    line("tensor",
+         t.name + "  " + t.type.name + "  " + shape + "  " + std::to_string(t.bytes.size()) + " bytes");
   }
   return out;
 }

@@ -13,7 +13,8 @@ Result<std::shared_ptr<const ModelFiles>> ModelFiles::open(const std::string& pa
   if (path.empty()) return fail(ErrorCode::kInvalidValue, "the model path is empty", "model");
   if (std::filesystem::is_directory(path, ec)) return open_hf_model(path);
   if (path.ends_with(".safetensors")) {
-    return fail(ErrorCode::kInvalidValue, path + ": give the directory that holds config.json and the safetensors files", "model");
+    return fail(ErrorCode::kInvalidValue,
+                path + ": give the directory that holds config.json and the safetensors files", "model");
   }
   return open_gguf_model(path);
 }
@@ -21,7 +22,8 @@ Result<std::shared_ptr<const ModelFiles>> ModelFiles::open(const std::string& pa
 Result<void> ModelFiles::index_tensors(std::vector<std::string> canonical_names) {
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     if (!by_canonical_name_.emplace(std::move(canonical_names[i]), i).second) {
-      return fail(ErrorCode::kBadFile, path_ + ": tensor " + printable(tensors_[i].name) + " is there twice under two names");
+      return fail(ErrorCode::kBadFile,
+                  path_ + ": tensor " + printable(tensors_[i].name) + " is there twice under two names");
     }
     total_bytes_ += tensors_[i].bytes.size();
   }
@@ -44,7 +46,8 @@ std::vector<ModelFiles::TypeShare> ModelFiles::quantisation() const {
   }
   std::vector<TypeShare> out;
   for (auto& [name, share] : by_type) out.push_back(std::move(share));
-  std::stable_sort(out.begin(), out.end(), [](const TypeShare& a, const TypeShare& b) { return a.bytes > b.bytes; });
+  std::stable_sort(out.begin(), out.end(),
+                   [](const TypeShare& a, const TypeShare& b) { return a.bytes > b.bytes; });
   return out;
 }
 
@@ -52,7 +55,8 @@ std::string ModelFiles::quantisation_summary() const {
   std::string out;
   for (const TypeShare& s : quantisation()) {
     const std::uint64_t permille = total_bytes_ == 0 ? 0 : s.bytes * 1000 / total_bytes_;
-    out += (out.empty() ? "" : ", ") + s.type + " (" + std::to_string(permille / 10) + "." + std::to_string(permille % 10) + "%)";
+    out += (out.empty() ? "" : ", ") + s.type + " (" + std::to_string(permille / 10) + "." +
+           std::to_string(permille % 10) + "%)";
   }
   return out;
 }

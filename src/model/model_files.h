@@ -2,8 +2,8 @@
 // It answers what the model is (spec), how it speaks (vocab), and where its weights lie (tensors).
 //
 // open() trusts nothing: sizes are checked before anything is allocated, there is no recursion on input, and
-// every failure is one Error that names the file and the field. A container that parses but holds a model Barg
-// cannot run opens fine (inspect and tokenize work on it); spec() then says what is not supported.
+// every failure is one Error that names the file and the field. A container that parses but holds a model
+// Barg cannot run opens fine (inspect and tokenize work on it); spec() then says what is not supported.
 //
 // Immutable after open() and safe to read from any thread. Views (Tensor::bytes) live as long as the object.
 // It does not: read weights into memory (decoder.h), build a tokenizer (text/), choose a recipe.

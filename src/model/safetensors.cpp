@@ -19,12 +19,13 @@ constexpr std::size_t kMaxShards = 4096;
 
 constexpr StoredType kTypes[] = {
     {"F32", 1, 4, DType::kF32}, {"F16", 1, 2, DType::kF16}, {"BF16", 1, 2, DType::kBF16},
-    {"BOOL", 1, 1, {}}, {"U8", 1, 1, {}}, {"I8", 1, 1, {}},
-    {"F8_E4M3", 1, 1, {}}, {"F8_E5M2", 1, 1, {}}, {"F8_E8M0", 1, 1, {}},
-    {"F8_E4M3FNUZ", 1, 1, {}}, {"F8_E5M2FNUZ", 1, 1, {}},
-    {"I16", 1, 2, {}}, {"U16", 1, 2, {}}, {"I32", 1, 4, {}}, {"U32", 1, 4, {}},
-    {"C64", 1, 8, {}}, {"F64", 1, 8, {}}, {"I64", 1, 8, {}}, {"U64", 1, 8, {}},
-    {"F4", 2, 1, {}}, {"F6_E2M3", 4, 3, {}}, {"F6_E3M2", 4, 3, {}},
+    {"BOOL", 1, 1, {}},         {"U8", 1, 1, {}},           {"I8", 1, 1, {}},
+    {"F8_E4M3", 1, 1, {}},      {"F8_E5M2", 1, 1, {}},      {"F8_E8M0", 1, 1, {}},
+    {"F8_E4M3FNUZ", 1, 1, {}},  {"F8_E5M2FNUZ", 1, 1, {}},  {"I16", 1, 2, {}},
+    {"U16", 1, 2, {}},          {"I32", 1, 4, {}},          {"U32", 1, 4, {}},
+    {"C64", 1, 8, {}},          {"F64", 1, 8, {}},          {"I64", 1, 8, {}},
+    {"U64", 1, 8, {}},          {"F4", 2, 1, {}},           {"F6_E2M3", 4, 3, {}},
+    {"F6_E3M2", 4, 3, {}},
 };
 
 std::unexpected<Error> bad(std::string message) { return fail(ErrorCode::kBadFile, std::move(message)); }
@@ -85,14 +86,16 @@ Result<Tensor> parse_tensor(const std::string& name, const Json& entry, Extent& 
 }
 
 /// Sorted by begin, the tensors must tile the buffer exactly.
-Result<void> check_tiling(std::vector<Extent> extents, std::uint64_t buffer, const std::vector<Tensor>& tensors) {
+Result<void> check_tiling(std::vector<Extent> extents, std::uint64_t buffer,
+                          const std::vector<Tensor>& tensors) {
   std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
   });
   std::uint64_t at = 0;
   for (const Extent& e : extents) {
     if (e.begin != at) {
-      return bad("tensor " + printable(tensors[e.index].name) + (e.begin < at ? " overlaps another one" : " leaves a hole before it"));
+      return bad("tensor " + printable(tensors[e.index].name) +
+                 (e.begin < at ? " overlaps another one" : " leaves a hole before it"));
     }
     at = e.end;
   }
@@ -105,8 +108,11 @@ Result<Json> read_header(std::span<const std::byte> file) {
   std::uint64_t n = 0;
   if (file.size() < 8) return bad("the file is too short for a safetensors header");
   std::memcpy(&n, file.data(), 8);
-  if (n > file.size() - 8) return bad("the safetensors header of " + std::to_string(n) + " bytes does not fit the file");
-  if (n > kMaxHeaderBytes) return fail(ErrorCode::kTooLarge, "the safetensors header of " + std::to_string(n) + " bytes is over the limit of 16 MiB");
+  if (n > file.size() - 8)
+    return bad("the safetensors header of " + std::to_string(n) + " bytes does not fit the file");
+  if (n > kMaxHeaderBytes)
+    return fail(ErrorCode::kTooLarge,
+                "the safetensors header of " + std::to_string(n) + " bytes is over the limit of 16 MiB");
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, n);
   if (!text.starts_with('{')) return bad("the safetensors header does not start with \"{\"");
   auto json = parse_json(text, {.max_depth = 8, .max_members = 0, .reject_duplicate_keys = true});
@@ -122,7 +128,8 @@ Result<std::vector<Tensor>> parse_shard(const MappedFile& file, std::uint32_t in
 }
 
 bool plain_file_name(std::string_view s) {
-  return !s.empty() && s.find('/') == s.npos && s.find('\\') == s.npos && s.find('\0') == s.npos && s != "." && s != "..";
+  return !s.empty() && s.find('/') == s.npos && s.find('\\') == s.npos && s.find('\0') == s.npos &&
+         s != "." && s != "..";
 }
 
 /// weight_map as file -> names.
@@ -132,7 +139,8 @@ Result<std::map<std::string, std::vector<std::string>>> read_index(const std::st
   auto json = parse_json(*text, {.max_depth = 8, .max_members = 0, .reject_duplicate_keys = true});
   if (!json) return bad(path + ": " + json.error().message);
   const Json* map = json->find("weight_map");
-  if (map == nullptr || !map->is_object() || map->size() == 0) return bad(path + ": weight_map is missing or empty");
+  if (map == nullptr || !map->is_object() || map->size() == 0)
+    return bad(path + ": weight_map is missing or empty");
   std::map<std::string, std::vector<std::string>> by_file;
   for (const auto& [name, file] : map->as_object()) {
     if (!file.is_string() || !plain_file_name(file.as_string())) {
@@ -196,7 +204,8 @@ Result<SafetensorsModel> open_safetensors(const std::string& directory) {
   const std::string single = directory + "/model.safetensors";
   const std::string index = single + ".index.json";
   std::error_code ec;
-  if (!std::filesystem::exists(single, ec) && std::filesystem::exists(index, ec)) return open_sharded(directory, index);
+  if (!std::filesystem::exists(single, ec) && std::filesystem::exists(index, ec))
+    return open_sharded(directory, index);
   auto mapped = MappedFile::open(single);
   if (!mapped) return std::unexpected(mapped.error());
   auto tensors = parse_shard(*mapped, 0);

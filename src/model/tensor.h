@@ -20,18 +20,18 @@ namespace barg::model {
 /// How a container stores elements. `dtype` is set only for what kernels can read; other types parse, so that
 /// a file can be inspected, and are refused by name when a tensor of theirs is used.
 struct StoredType {
-  const char* name = "?";           ///< "F16", "Q4_K"; static storage
+  const char* name = "?";  ///< "F16", "Q4_K"; static storage
   std::uint32_t block_elements = 1;
   std::uint32_t block_bytes = 0;
   std::optional<DType> dtype;
 };
 
 struct Tensor {
-  std::string name;                 ///< as in the file
+  std::string name;  ///< as in the file
   StoredType type;
   std::vector<std::int64_t> shape;  ///< outermost first; empty = scalar
   std::span<const std::byte> bytes;
-  std::uint32_t file = 0;           ///< which of the model's files (shards)
+  std::uint32_t file = 0;  ///< which of the model's files (shards)
 
   std::uint64_t elements() const {
     std::uint64_t n = 1;

@@ -26,14 +26,15 @@ struct Source {
 struct Task {
   std::vector<Source> sources;
   std::size_t offset = 0;
-  std::int32_t n = 0, k = 0;                 ///< k = 0: a vector of n floats
+  std::int32_t n = 0, k = 0;  ///< k = 0: a vector of n floats
   ops::PackedWeight* matrix = nullptr;
   const float** vector = nullptr;
 };
 
 class Builder {
  public:
-  Builder(const DecoderSpec& spec, const ModelFiles& files, const ops::OpTable& ops) : spec_(spec), files_(files), ops_(ops) {}
+  Builder(const DecoderSpec& spec, const ModelFiles& files, const ops::OpTable& ops)
+      : spec_(spec), files_(files), ops_(ops) {}
 
   /// Lays out every tensor. Pointers into `w` stay valid while `w` lives: its vectors get their size here.
   Result<void> plan(Weights& w) {
@@ -41,15 +42,18 @@ class Builder {
     w.output.n = spec_.vocab_rows;
     w.output.k = spec_.hidden;
     w.output.parts.resize(1);
-    if (!spec_.tied) matrix(w.output.parts[0].weight, {{find("output.weight")}}, spec_.vocab_rows, spec_.hidden);
+    if (!spec_.tied)
+      matrix(w.output.parts[0].weight, {{find("output.weight")}}, spec_.vocab_rows, spec_.hidden);
     vector(w.final_norm, {{find("output_norm.weight")}}, spec_.hidden);
     w.layers.resize(static_cast<std::size_t>(spec_.num_layers));
-    for (std::int32_t i = 0; i < spec_.num_layers; ++i) layer(w.layers[static_cast<std::size_t>(i)], "blk." + std::to_string(i) + ".");
+    for (std::int32_t i = 0; i < spec_.num_layers; ++i)
+      layer(w.layers[static_cast<std::size_t>(i)], "blk." + std::to_string(i) + ".");
     if (error_) return std::unexpected(*error_);
     return {};
   }
 
-  Result<void> load(Weights& w, ops::Stream& stream, const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+  Result<void> load(Weights& w, ops::Stream& stream,
+                    const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
     auto arena = Arena::create(size_);
     if (!arena) return std::unexpected(arena.error());
     w.arena = std::move(*arena);
@@ -96,7 +100,8 @@ class Builder {
     if (t == nullptr) return DType::kF32;
     const bool known = t->type.dtype.has_value() && (!floats_only || t->type.block_elements == 1);
     if (!known) {
-      set_error(ErrorCode::kUnsupported, "tensor " + printable(t->name) + ": type " + t->type.name + " is not supported yet" + (floats_only ? " here" : ""));
+      set_error(ErrorCode::kUnsupported, "tensor " + printable(t->name) + ": type " + t->type.name +
+                                             " is not supported yet" + (floats_only ? " here" : ""));
       return DType::kF32;
     }
     return *t->type.dtype;
@@ -106,7 +111,8 @@ class Builder {
     const DType type = dtype(sources[0].tensor, false);
     if (error_) return;
     if (static_cast<std::size_t>(k) % block_elements(type) != 0) {
-      return set_error(ErrorCode::kBadFile, "tensor " + printable(sources[0].tensor->name) + ": its rows are not whole blocks");
+      return set_error(ErrorCode::kBadFile,
+                       "tensor " + printable(sources[0].tensor->name) + ": its rows are not whole blocks");
     }
     to.n = n;
     to.k = k;
@@ -128,13 +134,16 @@ class Builder {
   }
 
   /// Parts that are stored alike become one matrix.
-  void projection(Projection& p, const std::string& blk, const std::vector<Named>& parts, std::int32_t k, bool bias) {
+  void projection(Projection& p, const std::string& blk, const std::vector<Named>& parts, std::int32_t k,
+                  bool bias) {
     p.k = k;
     std::vector<std::vector<Named>> runs;
     for (const Named& part : parts) {
       const DType type = dtype(find(blk + part.name + ".weight"), false);
-      if (!runs.empty() && dtype(files_.find(blk + runs.back()[0].name + ".weight"), false) == type) runs.back().push_back(part);
-      else runs.push_back({part});
+      if (!runs.empty() && dtype(files_.find(blk + runs.back()[0].name + ".weight"), false) == type)
+        runs.back().push_back(part);
+      else
+        runs.push_back({part});
     }
     if (error_) return;
     p.parts.resize(runs.size());
@@ -157,11 +166,15 @@ class Builder {
     const std::int32_t q = spec_.num_q_heads * spec_.head_dim, kv = spec_.num_kv_heads * spec_.head_dim;
     const bool interleaved = spec_.permuted_qk;
     vector(l.attn_norm, {{find(blk + "attn_norm.weight")}}, spec_.hidden);
-    projection(l.qkv, blk, {{"attn_q", q, interleaved ? spec_.num_q_heads : 0}, {"attn_k", kv, interleaved ? spec_.num_kv_heads : 0}, {"attn_v", kv, 0}},
+    projection(l.qkv, blk,
+               {{"attn_q", q, interleaved ? spec_.num_q_heads : 0},
+                {"attn_k", kv, interleaved ? spec_.num_kv_heads : 0},
+                {"attn_v", kv, 0}},
                spec_.hidden, spec_.qkv_bias);
     projection(l.attn_out, blk, {{"attn_output", spec_.hidden, 0}}, q, spec_.o_bias);
     vector(l.ffn_norm, {{find(blk + "ffn_norm.weight")}}, spec_.hidden);
-    projection(l.gate_up, blk, {{"ffn_gate", spec_.ffn, 0}, {"ffn_up", spec_.ffn, 0}}, spec_.hidden, spec_.mlp_bias);
+    projection(l.gate_up, blk, {{"ffn_gate", spec_.ffn, 0}, {"ffn_up", spec_.ffn, 0}}, spec_.hidden,
+               spec_.mlp_bias);
     projection(l.down, blk, {{"ffn_down", spec_.hidden, 0}}, spec_.ffn, spec_.mlp_bias);
   }
 
@@ -259,16 +272,17 @@ Arena& Arena::operator=(Arena&& o) noexcept {
   return *this;
 }
 
-Result<std::uint64_t> plan_weights(const DecoderSpec& spec, const ModelFiles& files, const ops::OpTable& ops) {
+Result<std::uint64_t> plan_weights(const DecoderSpec& spec, const ModelFiles& files,
+                                   const ops::OpTable& ops) {
   Weights w;
   Builder b(spec, files, ops);
   if (auto ok = b.plan(w); !ok) return std::unexpected(ok.error());
   return b.size();
 }
 
-Result<std::unique_ptr<Weights>> load_weights(const DecoderSpec& spec, const ModelFiles& files, const ops::OpTable& ops,
-                                              ops::Stream& stream,
-                                              const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+Result<std::unique_ptr<Weights>> load_weights(
+    const DecoderSpec& spec, const ModelFiles& files, const ops::OpTable& ops, ops::Stream& stream,
+    const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
   auto w = std::make_unique<Weights>();
   Builder b(spec, files, ops);
   if (auto ok = b.plan(*w); !ok) return std::unexpected(ok.error());

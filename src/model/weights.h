@@ -1,5 +1,5 @@
-// Weights: every tensor of a decoder, packed for the device in one arena. Two phases: plan (sizes and types, no
-// bytes read; gives the exact total) and load (pack, dropping each tensor's file pages behind it).
+// Weights: every tensor of a decoder, packed for the device in one arena. Two phases: plan (sizes and types,
+// no bytes read; gives the exact total) and load (pack, dropping each tensor's file pages behind it).
 //
 // Matrices that read the same input and are stored alike are packed as one, rows concatenated (q, k, v; gate,
 // up): fewer launches, and every output element is still the same sum. Where types differ they stay apart.
@@ -56,14 +56,14 @@ struct LayerWeights {
   const float* attn_norm = nullptr;  ///< [hidden]
   Projection qkv;                    ///< rows: q, then k, then v
   Projection attn_out;
-  const float* ffn_norm = nullptr;   ///< [hidden]
-  Projection gate_up;                ///< rows: gate, then up
+  const float* ffn_norm = nullptr;  ///< [hidden]
+  Projection gate_up;               ///< rows: gate, then up
   Projection down;
 };
 
 struct Weights {
-  ops::PackedWeight embedding;       ///< [vocab_rows, hidden]
-  Projection output;                 ///< the embedding itself when tied
+  ops::PackedWeight embedding;  ///< [vocab_rows, hidden]
+  Projection output;            ///< the embedding itself when tied
   const float* final_norm = nullptr;
   std::vector<LayerWeights> layers;
   Arena arena;
@@ -73,8 +73,8 @@ struct Weights {
 Result<std::uint64_t> plan_weights(const DecoderSpec& spec, const ModelFiles& files, const ops::OpTable& ops);
 
 /// `progress(done, total)` counts file bytes.
-Result<std::unique_ptr<Weights>> load_weights(const DecoderSpec& spec, const ModelFiles& files, const ops::OpTable& ops,
-                                              ops::Stream& stream,
-                                              const std::function<void(std::uint64_t, std::uint64_t)>& progress);
+Result<std::unique_ptr<Weights>> load_weights(
+    const DecoderSpec& spec, const ModelFiles& files, const ops::OpTable& ops, ops::Stream& stream,
+    const std::function<void(std::uint64_t, std::uint64_t)>& progress);
 
 }  // namespace barg::model

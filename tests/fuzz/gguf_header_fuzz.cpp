@@ -1,4 +1,5 @@
-// GGUF bytes: the parser, every typed read, the families' builders and the vocabulary, with no file behind them.
+// GGUF bytes: the parser, every typed read, the families' builders and the vocabulary, with no file behind
+// them.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -54,7 +55,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   std::uint64_t sum = 0;
   for (const Tensor& t : file->tensors()) {
-    if (!t.bytes.empty()) sum += std::to_integer<unsigned>(t.bytes.front()) + std::to_integer<unsigned>(t.bytes.back()) + t.elements();
+    if (!t.bytes.empty())
+      sum += std::to_integer<unsigned>(t.bytes.front()) + std::to_integer<unsigned>(t.bytes.back()) +
+             t.elements();
   }
   const MemoryModel model(*file);
   const auto spec = model.spec();

@@ -23,7 +23,8 @@ class NoTensors final : public ModelFiles {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const auto config = parse_json({reinterpret_cast<const char*>(data), size}, {.max_depth = 64, .max_members = 0});
+  const auto config =
+      parse_json({reinterpret_cast<const char*>(data), size}, {.max_depth = 64, .max_members = 0});
   if (!config || !config->is_object()) return 0;
   const NoTensors files;
   for (const char* architecture : {"LlamaForCausalLM", "MistralForCausalLM"}) {

@@ -1,6 +1,8 @@
 // Crafts GGUF bytes field by field, also wrong ones, and small valid models to start from.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -9,8 +11,6 @@
 #include <string_view>
 #include <utility>
 #include <vector>
-
-#include <unistd.h>
 
 namespace barg::model::test {
 
@@ -30,7 +30,21 @@ class Bytes {
 };
 
 /// Type ids of metadata values.
-enum : std::uint32_t { kMetaU8 = 0, kMetaI8, kMetaU16, kMetaI16, kMetaU32, kMetaI32, kMetaF32, kMetaBool, kMetaString, kMetaArray, kMetaU64, kMetaI64, kMetaF64 };
+enum : std::uint32_t {
+  kMetaU8 = 0,
+  kMetaI8,
+  kMetaU16,
+  kMetaI16,
+  kMetaU32,
+  kMetaI32,
+  kMetaF32,
+  kMetaBool,
+  kMetaString,
+  kMetaArray,
+  kMetaU64,
+  kMetaI64,
+  kMetaF64
+};
 
 struct GgufTensorInfo {
   std::string name;
@@ -45,7 +59,7 @@ struct GgufBuilder {
   std::uint64_t alignment = 32;
   std::vector<std::pair<std::string, std::string>> meta;  ///< key, encoded type and value
   std::vector<GgufTensorInfo> tensors;
-  std::int64_t claim_tensors = -1, claim_keys = -1;       ///< counts in the header, -1 = the truth
+  std::int64_t claim_tensors = -1, claim_keys = -1;  ///< counts in the header, -1 = the truth
 
   template <class T>
   GgufBuilder& set(const std::string& key, std::uint32_t type, T value) {
@@ -53,7 +67,9 @@ struct GgufBuilder {
   }
   GgufBuilder& u32(const std::string& key, std::uint32_t v) { return set(key, kMetaU32, v); }
   GgufBuilder& f32(const std::string& key, float v) { return set(key, kMetaF32, v); }
-  GgufBuilder& str(const std::string& key, std::string_view v) { return raw(key, Bytes().put(kMetaString).text(v).data); }
+  GgufBuilder& str(const std::string& key, std::string_view v) {
+    return raw(key, Bytes().put(kMetaString).text(v).data);
+  }
   GgufBuilder& strs(const std::string& key, const std::vector<std::string>& v) {
     Bytes b;
     b.put(kMetaArray).put(kMetaString).put<std::uint64_t>(v.size());
@@ -72,7 +88,8 @@ struct GgufBuilder {
     return *this;
   }
   /// Appends an F32 tensor behind the last one.
-  GgufBuilder& tensor(const std::string& name, std::vector<std::uint64_t> dims, std::uint32_t type = 0, std::uint64_t bytes = 0) {
+  GgufBuilder& tensor(const std::string& name, std::vector<std::uint64_t> dims, std::uint32_t type = 0,
+                      std::uint64_t bytes = 0) {
     std::uint64_t n = 4;
     for (const auto d : dims) n *= d;
     if (bytes == 0) bytes = n;
@@ -122,16 +139,36 @@ struct GgufBuilder {
 inline GgufBuilder tiny_llama() {
   GgufBuilder b;
   b.str("general.architecture", "llama").str("general.name", "tiny").u32("general.alignment", 32);
-  b.u32("llama.block_count", 1).u32("llama.context_length", 64).u32("llama.embedding_length", 8).u32("llama.feed_forward_length", 8);
-  b.u32("llama.attention.head_count", 2).u32("llama.attention.head_count_kv", 1).f32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  b.u32("llama.block_count", 1)
+      .u32("llama.context_length", 64)
+      .u32("llama.embedding_length", 8)
+      .u32("llama.feed_forward_length", 8);
+  b.u32("llama.attention.head_count", 2)
+      .u32("llama.attention.head_count_kv", 1)
+      .f32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
   b.f32("llama.rope.freq_base", 10000.0f).u32("llama.rope.dimension_count", 4);
-  b.str("tokenizer.ggml.model", "gpt2").str("tokenizer.ggml.pre", "smollm").strs("tokenizer.ggml.tokens", {"a", "b", "ab", "<|end|>"});
+  b.str("tokenizer.ggml.model", "gpt2")
+      .str("tokenizer.ggml.pre", "smollm")
+      .strs("tokenizer.ggml.tokens", {"a", "b", "ab", "<|end|>"});
   b.strs("tokenizer.ggml.merges", {"a b"}).u32("tokenizer.ggml.eos_token_id", 3);
-  b.raw("tokenizer.ggml.token_type", Bytes().put(kMetaArray).put(kMetaI32).put<std::uint64_t>(4).put<std::int32_t>(1).put<std::int32_t>(1).put<std::int32_t>(1).put<std::int32_t>(3).data);
+  b.raw("tokenizer.ggml.token_type", Bytes()
+                                         .put(kMetaArray)
+                                         .put(kMetaI32)
+                                         .put<std::uint64_t>(4)
+                                         .put<std::int32_t>(1)
+                                         .put<std::int32_t>(1)
+                                         .put<std::int32_t>(1)
+                                         .put<std::int32_t>(3)
+                                         .data);
   b.str("tokenizer.chat_template", "{{ messages }}");
   b.tensor("token_embd.weight", {8, 4}).tensor("output_norm.weight", {8});
-  b.tensor("blk.0.attn_norm.weight", {8}).tensor("blk.0.attn_q.weight", {8, 8}).tensor("blk.0.attn_k.weight", {8, 4}).tensor("blk.0.attn_v.weight", {8, 4});
-  b.tensor("blk.0.attn_output.weight", {8, 8}).tensor("blk.0.ffn_norm.weight", {8}).tensor("blk.0.ffn_gate.weight", {8, 8});
+  b.tensor("blk.0.attn_norm.weight", {8})
+      .tensor("blk.0.attn_q.weight", {8, 8})
+      .tensor("blk.0.attn_k.weight", {8, 4})
+      .tensor("blk.0.attn_v.weight", {8, 4});
+  b.tensor("blk.0.attn_output.weight", {8, 8})
+      .tensor("blk.0.ffn_norm.weight", {8})
+      .tensor("blk.0.ffn_gate.weight", {8, 8});
   b.tensor("blk.0.ffn_up.weight", {8, 8}).tensor("blk.0.ffn_down.weight", {8, 8});
   return b;
 }
@@ -150,7 +187,8 @@ class TempDir {
   TempDir(const TempDir&) = delete;
   TempDir& operator=(const TempDir&) = delete;
   std::string write(const std::string& name, std::string_view bytes) const {
-    std::ofstream(path_ + "/" + name, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    std::ofstream(path_ + "/" + name, std::ios::binary)
+        .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     return path_ + "/" + name;
   }
   const std::string& path() const { return path_; }

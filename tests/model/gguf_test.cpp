@@ -22,7 +22,9 @@ using ::testing::HasSubstr;
 
 /// A buffer without slack behind its last byte.
 struct Exact {
-  explicit Exact(std::string_view s) : size(s.size()), data(new std::byte[s.size()]) { std::memcpy(data.get(), s.data(), size); }
+  explicit Exact(std::string_view s) : size(s.size()), data(new std::byte[s.size()]) {
+    std::memcpy(data.get(), s.data(), size);
+  }
   std::span<const std::byte> span() const { return {data.get(), size}; }
   std::size_t size;
   std::unique_ptr<std::byte[]> data;
@@ -60,9 +62,11 @@ TEST(Gguf, TinyFileIsReadWhole) {
   EXPECT_EQ(f->string("general.name").value().value(), "tiny");
   EXPECT_EQ(f->strings("tokenizer.ggml.tokens").value()->at(3), "<|end|>");
   EXPECT_EQ(f->integers("tokenizer.ggml.token_type").value()->at(3), 3);
-  EXPECT_THAT(f->integer("general.name").error().message, HasSubstr("general.name is string, expected an integer"));
+  EXPECT_THAT(f->integer("general.name").error().message,
+              HasSubstr("general.name is string, expected an integer"));
   EXPECT_THAT(f->string("llama.block_count").error().message, HasSubstr("expected a string"));
-  EXPECT_THAT(f->strings("tokenizer.ggml.token_type").error().message, HasSubstr("expected an array of strings"));
+  EXPECT_THAT(f->strings("tokenizer.ggml.token_type").error().message,
+              HasSubstr("expected an array of strings"));
 }
 
 TEST(Gguf, IntegersOfAnyWidthAreAccepted) {
@@ -83,7 +87,8 @@ TEST(Gguf, IntegersOfAnyWidthAreAccepted) {
 
 TEST(Gguf, TruncatedAtEveryByteIsOneError) {
   const std::string bytes = tiny_llama().build();
-  for (std::size_t n = 0; n < bytes.size(); ++n) ASSERT_NE(parse_error(std::string_view(bytes).substr(0, n)), "") << n;
+  for (std::size_t n = 0; n < bytes.size(); ++n)
+    ASSERT_NE(parse_error(std::string_view(bytes).substr(0, n)), "") << n;
   EXPECT_EQ(parse_error(bytes), "");
 }
 
@@ -246,7 +251,9 @@ TEST(GgufModel, TinyFileLoadsAndSaysWhatItIs) {
 
 TEST(GgufModel, NamedTemplatesAreKept) {
   TempDir dir;
-  const auto m = ModelFiles::open(dir.write("m.gguf", tiny_llama().str("tokenizer.chat_template.tool_use", "T").build())).value();
+  const auto m =
+      ModelFiles::open(dir.write("m.gguf", tiny_llama().str("tokenizer.chat_template.tool_use", "T").build()))
+          .value();
   const auto v = m->vocab().value();
   ASSERT_EQ(v.named_chat_templates.size(), 1u);
   EXPECT_EQ(v.named_chat_templates[0], (std::pair<std::string, std::string>{"tool_use", "T"}));
@@ -256,7 +263,9 @@ TEST(GgufModel, DigestSeesEveryByteAndName) {
   TempDir dir;
   GgufBuilder b = tiny_llama();
   const std::string bytes = b.build();
-  const auto digest = [&](const std::string& s) { return ModelFiles::open(dir.write("m.gguf", s)).value()->weights_digest(); };
+  const auto digest = [&](const std::string& s) {
+    return ModelFiles::open(dir.write("m.gguf", s)).value()->weights_digest();
+  };
   const Digest base = digest(bytes);
   EXPECT_EQ(digest(bytes), base);
   std::string flipped = bytes;

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -76,25 +76,33 @@ class Harness {
     std::vector<std::int32_t> tokens;
   };
 
-  Harness(std::shared_ptr<const ModelFiles> files, const HarnessOptions& options) : options_(options), device_(options.cpu) {
+  Harness(std::shared_ptr<const ModelFiles> files, const HarnessOptions& options)
+      : options_(options), device_(options.cpu) {
     auto d = Decoder::load(*files, device_.ops(), device_.stream(), {.recipe = options.recipe});
     if (!d) throw std::runtime_error(d.error().message);
     decoder_ = std::move(*d);
     const std::int32_t blocks = options.max_tokens / options.block_tokens + 64;
     for (const LayerGroup& g : decoder_->groups()) {
-      const std::size_t head = device_.ops().kv_head_bytes(options.kv_dtype, options.block_tokens, g.head_dim);
+      const std::size_t head =
+          device_.ops().kv_head_bytes(options.kv_dtype, options.block_tokens, g.head_dim);
       const std::size_t layer = head * static_cast<std::size_t>(g.num_kv_heads);
       const std::size_t block = layer * g.layers.size();
       Memory m;
-      m.bytes.assign(block * static_cast<std::size_t>(blocks) + 64, std::byte{0xff});  // NaN wherever nothing was written
-      auto* base = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(m.bytes.data()) + 63) / 64 * 64);
+      m.bytes.assign(block * static_cast<std::size_t>(blocks) + 64,
+                     std::byte{0xff});  // NaN wherever nothing was written
+      auto* base =
+          reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(m.bytes.data()) + 63) / 64 * 64);
       m.base = base;
       m.block_bytes = block;
       for (std::size_t i = 0; i < g.layers.size(); ++i) {
-        m.layers.push_back({.base = base + i * layer, .block_stride = static_cast<std::int64_t>(block),
-                            .head_stride = static_cast<std::int64_t>(head), .v_offset = static_cast<std::int64_t>(head / 2),
-                            .dtype = options.kv_dtype, .block_tokens = options.block_tokens,
-                            .num_kv_heads = g.num_kv_heads, .head_dim = g.head_dim});
+        m.layers.push_back({.base = base + i * layer,
+                            .block_stride = static_cast<std::int64_t>(block),
+                            .head_stride = static_cast<std::int64_t>(head),
+                            .v_offset = static_cast<std::int64_t>(head / 2),
+                            .dtype = options.kv_dtype,
+                            .block_tokens = options.block_tokens,
+                            .num_kv_heads = g.num_kv_heads,
+                            .head_dim = g.head_dim});
       }
       memory_.push_back(std::move(m));
     }
@@ -138,8 +146,9 @@ class Harness {
     for (std::size_t g = 0; g < memory_.size(); ++g) batch.groups[g].layers = memory_[g].layers;
     for (const Run& r : runs) {
       for (std::size_t g = 0; g < memory_.size(); ++g) {
-        batch.groups[g].segments.push_back({static_cast<std::int32_t>(tokens.size()), static_cast<std::int32_t>(r.tokens.size()),
-                                            r.pos, tables_[static_cast<std::size_t>(r.seq)][g].data()});
+        batch.groups[g].segments.push_back({static_cast<std::int32_t>(tokens.size()),
+                                            static_cast<std::int32_t>(r.tokens.size()), r.pos,
+                                            tables_[static_cast<std::size_t>(r.seq)][g].data()});
       }
       for (std::size_t i = 0; i < r.tokens.size(); ++i) {
         tokens.push_back(r.tokens[i]);
@@ -156,12 +165,14 @@ class Harness {
   }
 
   /// Runs `tokens` from position 0 in chunks of the given sizes (cycled); hidden of every token.
-  std::vector<float> prefill(std::int32_t seq, const std::vector<std::int32_t>& tokens, const std::vector<std::size_t>& chunks) {
+  std::vector<float> prefill(std::int32_t seq, const std::vector<std::int32_t>& tokens,
+                             const std::vector<std::size_t>& chunks) {
     std::vector<float> out;
     for (std::size_t at = 0, c = 0; at < tokens.size(); ++c) {
       const std::size_t n = std::min(chunks[c % chunks.size()], tokens.size() - at);
       const auto begin = tokens.begin() + static_cast<std::ptrdiff_t>(at);
-      const auto part = step({{seq, static_cast<std::int32_t>(at), {begin, begin + static_cast<std::ptrdiff_t>(n)}}});
+      const auto part =
+          step({{seq, static_cast<std::int32_t>(at), {begin, begin + static_cast<std::ptrdiff_t>(n)}}});
       out.insert(out.end(), part.begin(), part.end());
       at += n;
     }
@@ -172,12 +183,14 @@ class Harness {
   std::vector<float> logits(const std::vector<float>& h) {
     const std::size_t rows = h.size() / hidden();
     std::vector<float> out(rows * vocab());
-    decoder_->logits(h.data(), static_cast<std::int32_t>(rows), workspace(static_cast<std::int32_t>(rows)), out.data());
+    decoder_->logits(h.data(), static_cast<std::int32_t>(rows), workspace(static_cast<std::int32_t>(rows)),
+                     out.data());
     return out;
   }
 
   std::vector<float> row(const std::vector<float>& h, std::size_t i) const {
-    return {h.begin() + static_cast<std::ptrdiff_t>(i * hidden()), h.begin() + static_cast<std::ptrdiff_t>((i + 1) * hidden())};
+    return {h.begin() + static_cast<std::ptrdiff_t>(i * hidden()),
+            h.begin() + static_cast<std::ptrdiff_t>((i + 1) * hidden())};
   }
 
   static std::int32_t argmax(const float* x, std::size_t n) {
@@ -185,7 +198,8 @@ class Harness {
   }
 
   /// Prefill in chunks, then decode `count` greedy tokens one by one.
-  std::vector<std::int32_t> greedy(const std::vector<std::int32_t>& prompt, std::size_t count, const std::vector<std::size_t>& chunks) {
+  std::vector<std::int32_t> greedy(const std::vector<std::int32_t>& prompt, std::size_t count,
+                                   const std::vector<std::size_t>& chunks) {
     const std::int32_t seq = new_sequence(static_cast<std::int32_t>(prompt.size() + count));
     std::vector<float> h = prefill(seq, prompt, chunks);
     h.erase(h.begin(), h.end() - static_cast<std::ptrdiff_t>(hidden()));
@@ -230,9 +244,11 @@ inline std::shared_ptr<const ModelFiles> open_or_throw(const std::string& path) 
 
 /// Bits, not values: NaN equals NaN, -0 differs from 0.
 inline ::testing::AssertionResult same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  if (a.size() != b.size()) return ::testing::AssertionFailure() << "sizes " << a.size() << " and " << b.size();
+  if (a.size() != b.size())
+    return ::testing::AssertionFailure() << "sizes " << a.size() << " and " << b.size();
   for (std::size_t i = 0; i < a.size(); ++i) {
-    if (std::memcmp(&a[i], &b[i], sizeof(float)) != 0) return ::testing::AssertionFailure() << "element " << i << ": " << a[i] << " and " << b[i];
+    if (std::memcmp(&a[i], &b[i], sizeof(float)) != 0)
+      return ::testing::AssertionFailure() << "element " << i << ": " << a[i] << " and " << b[i];
   }
   return ::testing::AssertionSuccess();
 }

@@ -1,6 +1,6 @@
-// The decoder against transformers float32 on tiny checkpoints (tests/data and ../shared/data, see its README):
-// logits within 1e-4 of their standard deviation, hidden states, greedy tokens; and equal bits for every way to
-// cut the same tokens into steps.
+// The decoder against transformers float32 on tiny checkpoints (tests/data and ../shared/data, see its
+// README): logits within 1e-4 of their standard deviation, hidden states, greedy tokens; and equal bits for
+// every way to cut the same tokens into steps.
 #include "math.h"
 #include "model/golden_kit.h"
 #include "model/hf_builder.h"
@@ -19,7 +19,8 @@ double logsumexp(const float* x, std::size_t n) {
 }
 
 /// Largest |difference| over the row's standard deviation, over all stored positions.
-double check_prompt(const Goldens& g, const std::string& p, const std::vector<float>& logits, std::size_t vocab) {
+double check_prompt(const Goldens& g, const std::string& p, const std::vector<float>& logits,
+                    std::size_t vocab) {
   const auto positions = g.ids(p + ".positions");
   const auto want = g.floats(p + ".logits");
   const auto std_dev = g.floats(p + ".logit_std");
@@ -27,7 +28,8 @@ double check_prompt(const Goldens& g, const std::string& p, const std::vector<fl
   for (std::size_t i = 0; i < positions.size(); ++i) {
     const auto at = static_cast<std::size_t>(positions[i]);
     for (std::size_t v = 0; v < vocab; ++v) {
-      worst = std::max(worst, std::abs(static_cast<double>(logits[at * vocab + v]) - want[i * vocab + v]) / std_dev[at]);
+      worst = std::max(
+          worst, std::abs(static_cast<double>(logits[at * vocab + v]) - want[i * vocab + v]) / std_dev[at]);
     }
   }
   const auto argmax = g.ids(p + ".argmax");
@@ -93,11 +95,13 @@ TEST_P(Checkpoint, HiddenStatesEqualTransformers) {
   };
   check("hidden.embed", seen[-1]);
   check("hidden.norm", seen[-2]);
-  for (std::int32_t i = 0; i < h.decoder().spec().num_layers; ++i) check("hidden.layer." + std::to_string(i), seen[i]);
+  for (std::int32_t i = 0; i < h.decoder().spec().num_layers; ++i)
+    check("hidden.layer." + std::to_string(i), seen[i]);
 }
 
 /// One reference run; then every other way to compute the same rows must give the same bits.
-void check_bits(const std::shared_ptr<const ModelFiles>& files, const std::vector<std::int32_t>& ids, Recipe recipe, DType kv) {
+void check_bits(const std::shared_ptr<const ModelFiles>& files, const std::vector<std::int32_t>& ids,
+                Recipe recipe, DType kv) {
   const auto n = static_cast<std::int32_t>(ids.size());
   Harness h(files, {.recipe = recipe, .kv_dtype = kv, .cpu = {.threads = 1}});
   const auto want = h.prefill(h.new_sequence(n), ids, {ids.size()});
@@ -110,12 +114,16 @@ void check_bits(const std::shared_ptr<const ModelFiles>& files, const std::vecto
   EXPECT_TRUE(same_bits(again(h, {7, 1, 33, 64, 2, 128, 31}), want)) << "odd chunks";
   Harness wide(files, {.recipe = recipe, .kv_dtype = kv, .block_tokens = 64, .cpu = {.threads = 3}});
   EXPECT_TRUE(same_bits(again(wide, {100, 57}), want)) << "64-token blocks, 3 threads";
-  Harness scalar(files, {.recipe = recipe, .kv_dtype = kv, .block_tokens = 32, .cpu = {.threads = 2, .isa = ops::Isa::kScalar}});
+  Harness scalar(files, {.recipe = recipe,
+                         .kv_dtype = kv,
+                         .block_tokens = 32,
+                         .cpu = {.threads = 2, .isa = ops::Isa::kScalar}});
   EXPECT_TRUE(same_bits(again(scalar, {200, 3}), want)) << "scalar, 32-token blocks, 2 threads";
   EXPECT_TRUE(same_bits(scalar.logits(want), want_logits)) << "scalar logits";
   for (std::size_t row : {std::size_t{0}, ids.size() / 2, ids.size() - 1}) {
     const auto alone = h.logits(h.row(want, row));
-    EXPECT_EQ(std::memcmp(alone.data(), &want_logits[row * h.vocab()], alone.size() * sizeof(float)), 0) << "logits of row " << row << " alone";
+    EXPECT_EQ(std::memcmp(alone.data(), &want_logits[row * h.vocab()], alone.size() * sizeof(float)), 0)
+        << "logits of row " << row << " alone";
   }
 }
 
@@ -163,10 +171,13 @@ TEST_P(Checkpoint, BatchMatesDoNotChangeABit) {
   Harness h(open_or_throw(path()), {});
   const auto a = longest_prompt(g, 64), b = longest_prompt(g, 200);
   const int na = static_cast<int>(a.size()), nb = static_cast<int>(b.size()), cut = nb / 2;
-  const auto want_a = h.prefill(h.new_sequence(na), a, {a.size()}), want_b = h.prefill(h.new_sequence(nb), b, {b.size()});
+  const auto want_a = h.prefill(h.new_sequence(na), a, {a.size()}),
+             want_b = h.prefill(h.new_sequence(nb), b, {b.size()});
   h.free_all();
   const std::int32_t sa = h.new_sequence(na), sb = h.new_sequence(nb);
-  const auto slice = [](const std::vector<std::int32_t>& v, int from, int to) { return std::vector<std::int32_t>(v.begin() + from, v.begin() + to); };
+  const auto slice = [](const std::vector<std::int32_t>& v, int from, int to) {
+    return std::vector<std::int32_t>(v.begin() + from, v.begin() + to);
+  };
   h.step({{sb, 0, slice(b, 0, cut)}, {sa, 0, slice(a, 0, na - 1)}});
   const auto mixed = h.step({{sa, na - 1, slice(a, na - 1, na)}, {sb, cut, slice(b, cut, nb)}});
   EXPECT_TRUE(same_bits(h.row(mixed, 0), h.row(want_a, a.size() - 1)));
@@ -174,7 +185,8 @@ TEST_P(Checkpoint, BatchMatesDoNotChangeABit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Checkpoint,
-                         ::testing::Values("llama", "llama31", "smollm2", "mistral", "mistral-nemo", "llama-bias", "llama-linear", "llama-256"),
+                         ::testing::Values("llama", "llama31", "smollm2", "mistral", "mistral-nemo",
+                                           "llama-bias", "llama-linear", "llama-256"),
                          [](const auto& info) {
                            std::string s = info.param;
                            std::replace(s.begin(), s.end(), '-', '_');
@@ -184,13 +196,14 @@ INSTANTIATE_TEST_SUITE_P(Models, Checkpoint,
 class GgufFileGoldens : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GgufFileGoldens, LogitsAndGreedyTokensEqualTransformersOnDequantisedWeights) {
-  const std::string base = std::string("gguf/") + GetParam(), file = base + ".gguf", goldens = base + ".goldens.safetensors";
+  const std::string base = std::string("gguf/") + GetParam(), file = base + ".gguf",
+                    goldens = base + ".goldens.safetensors";
   check_against_goldens(file, goldens);
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, GgufFileGoldens,
-                         ::testing::Values("llama-f32", "llama-f16", "llama-q8_0", "llama-q4_0", "llama31-f16", "llama31-q8_0",
-                                           "llama31-q4_1", "llama-linear-f16"),
+                         ::testing::Values("llama-f32", "llama-f16", "llama-q8_0", "llama-q4_0",
+                                           "llama31-f16", "llama31-q8_0", "llama31-q4_1", "llama-linear-f16"),
                          [](const auto& info) {
                            std::string s = info.param;
                            std::replace(s.begin(), s.end(), '-', '_');
@@ -224,7 +237,8 @@ TEST(SlidingWindow, BlocksThatLeftTheWindowAreNotRead) {
 /// `widen` says so stored as F32 (their values stay).
 struct Rewritten {
   TempDir dir;
-  Rewritten(const std::string& source, const std::function<std::string(std::string)>& edit, const std::function<bool(const std::string&)>& widen) {
+  Rewritten(const std::string& source, const std::function<std::string(std::string)>& edit,
+            const std::function<bool(const std::string&)>& widen) {
     const auto model = open_or_throw(source);
     dir.write("config.json", edit(read_file(source + "/config.json", 1 << 20).value()));
     std::string header = "{", data;
@@ -242,8 +256,9 @@ struct Rewritten {
       }
       std::string shape;
       for (const auto d : t.shape) shape += (shape.empty() ? "" : ",") + std::to_string(d);
-      header += (header.size() > 1 ? "," : "") + ("\"" + t.name + "\":{\"dtype\":\"") + (wide ? "F32" : t.type.name) + "\",\"shape\":[" + shape +
-                "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(data.size()) + "]}";
+      header += (header.size() > 1 ? "," : "") + ("\"" + t.name + "\":{\"dtype\":\"") +
+                (wide ? "F32" : t.type.name) + "\",\"shape\":[" + shape + "],\"data_offsets\":[" +
+                std::to_string(begin) + "," + std::to_string(data.size()) + "]}";
     }
     dir.write("model.safetensors", safetensors_file(header + "}", data));
   }
@@ -262,7 +277,8 @@ TEST(MixedFile, PartsOfOneProjectionMayHaveDifferentTypes) {
   const auto want = p200_hidden(path, path + "/goldens.safetensors");
   for (const char* part : {"q_proj", "k_proj", "v_proj", "up_proj", "down_proj", "norm", "embed"}) {
     const Rewritten mixed(path, same, [&](const std::string& name) { return name.find(part) != name.npos; });
-    EXPECT_TRUE(same_bits(p200_hidden(mixed.dir.path(), path + "/goldens.safetensors"), want)) << part << " as F32 among BF16";
+    EXPECT_TRUE(same_bits(p200_hidden(mixed.dir.path(), path + "/goldens.safetensors"), want))
+        << part << " as F32 among BF16";
   }
 }
 
@@ -270,18 +286,33 @@ TEST(MixedFile, LayersOfTwoGroupsUseTheirOwnKv) {
   const std::string path = barg::test::shared_data("models/mistral");
   if (path.empty()) GTEST_SKIP() << barg::test::kNoShared;
   const auto hidden = [&](const std::string& fields, std::size_t groups) {
-    const Rewritten m(path, [&](std::string s) {
-      const std::size_t at = s.find("\"sliding_window\": 24");
-      return s.replace(at, std::string_view("\"sliding_window\": 24").size(), fields);
-    }, [](const std::string&) { return false; });
+    const Rewritten m(
+        path,
+        [&](std::string s) {
+          const std::size_t at = s.find("\"sliding_window\": 24");
+          return s.replace(at, std::string_view("\"sliding_window\": 24").size(), fields);
+        },
+        [](const std::string&) { return false; });
     EXPECT_EQ(layer_groups(open_or_throw(m.dir.path())->spec().value()).size(), groups);
     return p200_hidden(m.dir.path(), path + "/goldens.safetensors");
   };
   const auto full = hidden("\"sliding_window\": null", 1);
   // A window that is longer than the prompt hides nothing.
-  EXPECT_TRUE(same_bits(hidden(R"("sliding_window": 300, "layer_types": ["full_attention", "sliding_attention", "full_attention"])", 2), full));
-  EXPECT_TRUE(same_bits(hidden(R"("sliding_window": 300, "layer_types": ["sliding_attention", "sliding_attention", "full_attention"])", 2), full));
-  EXPECT_FALSE(same_bits(hidden(R"("sliding_window": 199, "layer_types": ["full_attention", "sliding_attention", "full_attention"])", 2), full));
+  EXPECT_TRUE(same_bits(
+      hidden(
+          R"("sliding_window": 300, "layer_types": ["full_attention", "sliding_attention", "full_attention"])",
+          2),
+      full));
+  EXPECT_TRUE(same_bits(
+      hidden(
+          R"("sliding_window": 300, "layer_types": ["sliding_attention", "sliding_attention", "full_attention"])",
+          2),
+      full));
+  EXPECT_FALSE(same_bits(
+      hidden(
+          R"("sliding_window": 199, "layer_types": ["full_attention", "sliding_attention", "full_attention"])",
+          2),
+      full));
 }
 
 }  // namespace

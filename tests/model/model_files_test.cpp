@@ -86,10 +86,12 @@ TEST(HfConfig, BothSpellingsOfRope) {
   EXPECT_EQ(rope("").theta, 10000);
   EXPECT_EQ(rope(R"("rope_theta":500000.0,"rope_scaling":null)").theta, 500000);
   EXPECT_EQ(rope(R"("rope_parameters":{"rope_type":"default","rope_theta":250000})").theta, 250000);
-  const std::string llama3 = R"("factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":8192)";
-  for (const std::string& extra : {R"("rope_theta":5e5,"rope_scaling":{"rope_type":"llama3",)" + llama3 + "}",
-                                   R"("rope_theta":5e5,"rope_scaling":{"type":"llama3",)" + llama3 + "}",
-                                   R"("rope_parameters":{"rope_theta":5e5,"rope_type":"llama3",)" + llama3 + "}"}) {
+  const std::string llama3 =
+      R"("factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":8192)";
+  for (const std::string& extra :
+       {R"("rope_theta":5e5,"rope_scaling":{"rope_type":"llama3",)" + llama3 + "}",
+        R"("rope_theta":5e5,"rope_scaling":{"type":"llama3",)" + llama3 + "}",
+        R"("rope_parameters":{"rope_theta":5e5,"rope_type":"llama3",)" + llama3 + "}"}) {
     const RopeSpec r = rope(extra);
     EXPECT_EQ(r.kind, RopeSpec::Kind::kLlama3);
     EXPECT_EQ(r.theta, 5e5);
@@ -108,13 +110,17 @@ TEST(HfConfig, WhatIsNotSupportedIsNamed) {
   };
   const Row rows[] = {
       {R"("hidden_act":"gelu")", "hidden_act: \"gelu\" is not supported yet (known: silu)"},
-      {R"("quantization_config":{"quant_method":"awq"})", "quantization_config.quant_method: \"awq\" is not supported yet"},
+      {R"("quantization_config":{"quant_method":"awq"})",
+       "quantization_config.quant_method: \"awq\" is not supported yet"},
       {R"("quantization_config":{})", "quantization_config.quant_method: null"},
-      {R"("rope_scaling":{"rope_type":"yarn","factor":4.0})", "rope_scaling.rope_type: \"yarn\" is not supported yet (known: default, linear, llama3)"},
+      {R"("rope_scaling":{"rope_type":"yarn","factor":4.0})",
+       "rope_scaling.rope_type: \"yarn\" is not supported yet (known: default, linear, llama3)"},
       {R"("rope_parameters":{"type":"longrope"})", "rope_parameters.type: \"longrope\""},
-      {R"("rope_parameters":{"full_attention":{"rope_theta":1}})", "rope_parameters.full_attention: settings per layer type"},
+      {R"("rope_parameters":{"full_attention":{"rope_theta":1}})",
+       "rope_parameters.full_attention: settings per layer type"},
       {R"("rope_scaling":{"rope_type":"llama3","factor":8.0})", "rope_scaling.low_freq_factor is missing"},
-      {R"("rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":4.0,"high_freq_factor":1.0,"original_max_position_embeddings":64})", "high_freq_factor is not above"},
+      {R"("rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":4.0,"high_freq_factor":1.0,"original_max_position_embeddings":64})",
+       "high_freq_factor is not above"},
       {R"("rope_scaling":"linear")", "rope_scaling is not an object"},
       {R"("rope_scaling":{"rope_type":"linear","factor":0})", "rope_scaling.factor is 0"},
       {R"("rope_theta":-1)", "rope_theta is -1"},
@@ -149,12 +155,14 @@ TEST(HfConfig, SizesAreChecked) {
       {"\"num_key_value_heads\":1", "\"num_key_value_heads\":3", "not a multiple of 3"},
       {"\"num_hidden_layers\":1", "\"num_hidden_layers\":0", "num_hidden_layers is 0"},
       {"\"num_hidden_layers\":1", "\"num_hidden_layers\":4000", "promises 4000 layers"},
-      {"\"vocab_size\":4", "\"vocab_size\":5", "embed_tokens.weight has shape [4, 8], the config says [5, 8]"},
+      {"\"vocab_size\":4", "\"vocab_size\":5",
+       "embed_tokens.weight has shape [4, 8], the config says [5, 8]"},
       {"\"hidden_size\":8", "\"hidden_size\":7", "not a multiple of num_attention_heads"},
       {"\"hidden_size\":8", "\"hidden_size\":1e400", "config.json"},
       {"\"rms_norm_eps\":1e-05", "\"rms_norm_eps\":0", "rms_norm_eps is 0"},
       {"\"max_position_embeddings\":64", "\"max_position_embeddings\":-1", "max_position_embeddings is -1"},
-      {"LlamaForCausalLM", "GPT2LMHeadModel", "\"GPT2LMHeadModel\" is not supported yet (known: LlamaForCausalLM, MistralForCausalLM)"},
+      {"LlamaForCausalLM", "GPT2LMHeadModel",
+       "\"GPT2LMHeadModel\" is not supported yet (known: LlamaForCausalLM, MistralForCausalLM)"},
       {"[\"LlamaForCausalLM\"]", "[]", "\"unknown\" is not supported yet"},
   };
   for (const Row& r : rows) {
@@ -201,7 +209,9 @@ TEST(HfConfig, WindowsMakeGroups) {
 TEST(HfFiles, EosIsTheUnionAndSamplingDefaultsAreRead) {
   HfDir d(tiny_hf_config());
   EXPECT_FALSE(d.open()->generation_defaults()->temperature.has_value());
-  d.dir.write("generation_config.json", R"({"eos_token_id":[2,1],"do_sample":true,"temperature":0.6,"top_p":0.9,"top_k":20,"min_p":0.05,"repetition_penalty":1.1})");
+  d.dir.write(
+      "generation_config.json",
+      R"({"eos_token_id":[2,1],"do_sample":true,"temperature":0.6,"top_p":0.9,"top_k":20,"min_p":0.05,"repetition_penalty":1.1})");
   const auto g = d.open()->generation_defaults().value();
   EXPECT_THAT(g.eos_ids, ElementsAre(1, 2, 3));
   EXPECT_EQ(g.temperature, 0.6);
@@ -212,7 +222,8 @@ TEST(HfFiles, EosIsTheUnionAndSamplingDefaultsAreRead) {
   d.dir.write("generation_config.json", R"({"do_sample":false,"temperature":0.6})");
   EXPECT_FALSE(d.open()->generation_defaults()->temperature.has_value());
   d.dir.write("generation_config.json", R"({"temperature":"hot"})");
-  EXPECT_THAT(d.open()->generation_defaults().error().message, HasSubstr("generation_config.json: temperature is not a number"));
+  EXPECT_THAT(d.open()->generation_defaults().error().message,
+              HasSubstr("generation_config.json: temperature is not a number"));
   d.dir.write("generation_config.json", R"({"eos_token_id":"x"})");
   EXPECT_THAT(d.open()->generation_defaults().error().message, HasSubstr("eos_token_id is not an id"));
 }
@@ -222,7 +233,8 @@ TEST(HfFiles, TemplatePrecedence) {
   EXPECT_EQ(d.open()->vocab()->chat_template, "");
   d.dir.write("tokenizer_config.json", R"({"chat_template":"from config"})");
   EXPECT_EQ(d.open()->vocab()->chat_template, "from config");
-  d.dir.write("tokenizer_config.json", R"({"chat_template":[{"name":"default","template":"A"},{"name":"tool_use","template":"B"}]})");
+  d.dir.write("tokenizer_config.json",
+              R"({"chat_template":[{"name":"default","template":"A"},{"name":"tool_use","template":"B"}]})");
   EXPECT_EQ(d.open()->vocab()->chat_template, "A");
   EXPECT_EQ(d.open()->vocab()->named_chat_templates.at(0).second, "B");
   d.dir.write("chat_template.jinja", "from file");
@@ -241,7 +253,9 @@ TEST(SharedModels, EveryCheckpointLoadsOrSaysWhatIsMissing) {
   if (root.empty()) GTEST_SKIP() << barg::test::kNoShared;
   std::size_t loaded = 0, refused = 0;
   for (const auto& entry : fs::directory_iterator(root)) {
-    if (!fs::exists(entry.path() / "model.safetensors") && !fs::exists(entry.path() / "model.safetensors.index.json")) continue;
+    if (!fs::exists(entry.path() / "model.safetensors") &&
+        !fs::exists(entry.path() / "model.safetensors.index.json"))
+      continue;
     if (!fs::exists(entry.path() / "tokenizer.json")) continue;
     const std::string e = whole_error(entry.path().string());
     loaded += e.empty();
@@ -287,8 +301,10 @@ TEST(Inspect, TextNamesWhatAnOperatorNeeds) {
   for (const Tensor& t : m->tensors()) in_file += t.name == "rope_freqs.weight" ? 0 : t.elements();
   EXPECT_EQ(i.parameters, in_file);
   const std::string text = to_text(i, *m, DType::kF16, true);
-  for (const char* part : {"architecture: llama (family llama)", "quantisation: Q4_1 (", "kv bytes per token: 384 (f16)", "chat template: yes",
-                           "context length: 1024", "rope: default, theta 500000, per-frequency divisors", "tensor: blk.2.ffn_up.weight  Q4_1  160 x 64"}) {
+  for (const char* part :
+       {"architecture: llama (family llama)", "quantisation: Q4_1 (", "kv bytes per token: 384 (f16)",
+        "chat template: yes", "context length: 1024", "rope: default, theta 500000, per-frequency divisors",
+        "tensor: blk.2.ffn_up.weight  Q4_1  160 x 64"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
 }

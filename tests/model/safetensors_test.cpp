@@ -27,7 +27,8 @@ TEST(Safetensors, ShapesTypesAndEmptyTensors) {
   const std::string bytes = safetensors_file(
       R"({"__metadata__":{"format":"pt"},"a":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]},"none":{"dtype":"F32","shape":[0,3],"data_offsets":[8,8]},"s":{"dtype":"F64","shape":[],"data_offsets":[8,16]}}   )",
       eight('x') + eight('y'));
-  const std::vector<std::byte> copy(reinterpret_cast<const std::byte*>(bytes.data()), reinterpret_cast<const std::byte*>(bytes.data()) + bytes.size());
+  const std::vector<std::byte> copy(reinterpret_cast<const std::byte*>(bytes.data()),
+                                    reinterpret_cast<const std::byte*>(bytes.data()) + bytes.size());
   const auto t = parse_safetensors(copy);
   ASSERT_TRUE(t) << t.error().message;
   ASSERT_EQ(t->size(), 3u);
@@ -41,7 +42,8 @@ TEST(Safetensors, ShapesTypesAndEmptyTensors) {
 TEST(Safetensors, TruncatedAtEveryByteIsOneError) {
   const std::string bytes = safetensors_of(tiny_hf_tensors());
   EXPECT_EQ(parse_error(bytes), "");
-  for (std::size_t n = 0; n < bytes.size(); ++n) ASSERT_NE(parse_error(std::string_view(bytes).substr(0, n)), "") << n;
+  for (std::size_t n = 0; n < bytes.size(); ++n)
+    ASSERT_NE(parse_error(std::string_view(bytes).substr(0, n)), "") << n;
 }
 
 TEST(Safetensors, FlippedBitsNeverCrash) {
@@ -62,7 +64,9 @@ TEST(Safetensors, CraftedHeadersAreRefusedByName) {
     std::string bytes;
     const char* expected;
   };
-  const auto one = [](const std::string& entry) { return safetensors_file("{\"t\":" + entry + "}", eight('x')); };
+  const auto one = [](const std::string& entry) {
+    return safetensors_file("{\"t\":" + entry + "}", eight('x'));
+  };
   const Row rows[] = {
       {"", "too short"},
       {Bytes().put<std::uint64_t>(1ULL << 40).data + "{}", "header of 1099511627776 bytes does not fit"},
@@ -70,8 +74,15 @@ TEST(Safetensors, CraftedHeadersAreRefusedByName) {
       {safetensors_file(" {}", ""), "does not start with"},
       {safetensors_file("", ""), "does not start with"},
       {safetensors_file("{\"t\":", ""), "not valid JSON"},
-      {safetensors_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", eight('x')), "not valid JSON"},
-      {safetensors_file("{\"" "\xff" "\":1}", ""), "not valid JSON"},
+      {safetensors_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"a\":{\"dtype\":"
+                        "\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
+                        eight('x')),
+       "not valid JSON"},
+      {safetensors_file("{\""
+                        "\xff"
+                        "\":1}",
+                        ""),
+       "not valid JSON"},
       {safetensors_file("{}", "x"), "1 bytes after its last tensor"},
       {one("[1]"), "tensor t: dtype is missing"},
       {one(R"({"dtype":"F32","shape":[2]})"), "data_offsets is not a pair"},
@@ -79,8 +90,10 @@ TEST(Safetensors, CraftedHeadersAreRefusedByName) {
       {one(R"({"dtype":"F32","shape":[2],"data_offsets":[-1,7]})"), "data_offsets is not a pair"},
       {one(R"({"dtype":"F32","shape":[2],"data_offsets":[0.0,8.0]})"), "data_offsets is not a pair"},
       {one(R"({"dtype":"F31","shape":[2],"data_offsets":[0,8]})"), "unknown dtype F31"},
-      {one(R"({"dtype":"F32","shape":[3],"data_offsets":[0,8]})"), "span 8 bytes but its shape and dtype need 12"},
-      {one(R"({"dtype":"F16","shape":[2],"data_offsets":[0,8]})"), "span 8 bytes but its shape and dtype need 4"},
+      {one(R"({"dtype":"F32","shape":[3],"data_offsets":[0,8]})"),
+       "span 8 bytes but its shape and dtype need 12"},
+      {one(R"({"dtype":"F16","shape":[2],"data_offsets":[0,8]})"),
+       "span 8 bytes but its shape and dtype need 4"},
       {one(R"({"dtype":"F32","shape":[-2],"data_offsets":[0,8]})"), "not a size"},
       {one(R"({"dtype":"F32","shape":2,"data_offsets":[0,8]})"), "shape is missing or not an array"},
       {one(R"({"dtype":"F32","shape":[4294967296,4294967296,2],"data_offsets":[0,8]})"), "overflow"},
@@ -89,8 +102,12 @@ TEST(Safetensors, CraftedHeadersAreRefusedByName) {
       {one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]})"), "4 bytes after its last tensor"},
       {one(R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]})"), "leaves a hole"},
       {one(R"({"dtype":"F32","shape":[4],"data_offsets":[0,16]})"), "beyond the end of the file"},
-      {safetensors_file(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", eight('x')), "overlaps"},
-      {safetensors_file(R"({"":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", eight('x')), "empty name"},
+      {safetensors_file(
+           R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+           eight('x')),
+       "overlaps"},
+      {safetensors_file(R"({"":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", eight('x')),
+       "empty name"},
       {safetensors_file(R"({"__metadata__":3})", ""), "__metadata__"},
       {safetensors_file("{" + std::string(100, '['), ""), "not valid JSON"},
   };

@@ -27,12 +27,14 @@ std::vector<GoldenCase> read_cases(const std::string& path) {
   const Json root = parse_json(text.value(), {.max_members = 0}).value();
   std::vector<GoldenCase> out;
   for (const Json& c : root.find("cases")->as_array()) {
-    GoldenCase g{c.find("id")->as_string(), ids_of(*c.find("prompt_ids")), ids_of(*c.find("output_ids")), {}, {}, {}};
+    GoldenCase g{
+        c.find("id")->as_string(), ids_of(*c.find("prompt_ids")), ids_of(*c.find("output_ids")), {}, {}, {}};
     for (const Json& step : c.find("steps")->as_array()) {
       g.gaps.push_back(step.find("gap")->as_double());
       g.top_ids.push_back(ids_of(*step.find("ids")));
       g.top_logprobs.emplace_back();
-      for (const Json& lp : step.find("logprobs")->as_array()) g.top_logprobs.back().push_back(lp.as_double());
+      for (const Json& lp : step.find("logprobs")->as_array())
+        g.top_logprobs.back().push_back(lp.as_double());
     }
     out.push_back(std::move(g));
   }
@@ -67,7 +69,8 @@ std::vector<float> teacher_forced(Harness& h, const GoldenCase& c) {
   all.insert(all.end(), c.output.begin(), c.output.end() - 1);
   h.free_all();
   auto hidden = h.prefill(h.new_sequence(static_cast<std::int32_t>(all.size())), all, {256});
-  hidden.erase(hidden.begin(), hidden.begin() + static_cast<std::ptrdiff_t>((c.prompt.size() - 1) * h.hidden()));
+  hidden.erase(hidden.begin(),
+               hidden.begin() + static_cast<std::ptrdiff_t>((c.prompt.size() - 1) * h.hidden()));
   return h.logits(hidden);
 }
 
@@ -82,7 +85,8 @@ void check_case(Harness& h, const GoldenCase& c) {
     }
     const auto lp = log_softmax(row, h.vocab());
     for (std::size_t i = 0; i < c.top_ids[t].size(); ++i) {
-      EXPECT_NEAR(lp[static_cast<std::size_t>(c.top_ids[t][i])], c.top_logprobs[t][i], 1e-3) << c.id << " step " << t;
+      EXPECT_NEAR(lp[static_cast<std::size_t>(c.top_ids[t][i])], c.top_logprobs[t][i], 1e-3)
+          << c.id << " step " << t;
     }
   }
 }
@@ -159,17 +163,19 @@ TEST(SmolLm2, WeightsTakeTheFilesSizeInMemory) {
   const auto planned = Decoder::weight_bytes(*model, device.ops()).value();
   const std::uint64_t before = resident_bytes();
   std::uint64_t last = 0, total = 0;
-  const auto d = Decoder::load(*model, device.ops(), device.stream(), {}, [&](std::uint64_t done, std::uint64_t all) {
-    EXPECT_GE(done, last);
-    last = done;
-    total = all;
-  });
+  const auto d =
+      Decoder::load(*model, device.ops(), device.stream(), {}, [&](std::uint64_t done, std::uint64_t all) {
+        EXPECT_GE(done, last);
+        last = done;
+        total = all;
+      });
   ASSERT_TRUE(d) << d.error().message;
   EXPECT_EQ(last, total);
   EXPECT_EQ((*d)->weight_bytes(), planned);
   EXPECT_LE(static_cast<double>(planned), 1.01 * static_cast<double>(model->total_bytes()));
   if (!kSanitized) {
-    EXPECT_LE(static_cast<double>(resident_bytes() - before), 1.15 * static_cast<double>(model->total_bytes()));
+    EXPECT_LE(static_cast<double>(resident_bytes() - before),
+              1.15 * static_cast<double>(model->total_bytes()));
   }
 }
 
