@@ -22,6 +22,20 @@ Value Interpreter::make_macro(const Macro& macro) {
   return Value(Kind::kMacro, std::move(m));
 }
 
+Value Interpreter::macro_attribute(const Value& value, std::string_view name) {
+  const Macro& macro = *value.object<MacroObject>().macro;
+  if (name == "name") return macro.name.empty() ? Value() : rt_.string(macro.name);
+  if (name == "catch_kwargs") return Value::boolean(macro.uses_kwargs);
+  if (name == "catch_varargs") return Value::boolean(macro.uses_varargs);
+  if (name == "caller") return Value::boolean(macro.uses_caller);
+  if (name == "arguments") {
+    std::vector<Value> names;
+    for (const auto& [id, parameter] : macro.parameters) names.push_back(rt_.string(parameter));
+    return rt_.tuple(std::move(names));
+  }
+  return get_attribute(rt_, value, make_literal(std::string(name)));
+}
+
 Value Interpreter::eval_call(const Expr& e, const Value* caller) {
   const Value callee = eval(*e.a);
   CallArgs args = eval_arguments(*e.call);

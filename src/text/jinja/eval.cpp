@@ -76,6 +76,7 @@ Value Interpreter::eval_name(NameId id) {
 Value Interpreter::eval_attribute(const Expr& e) {
   const Value object = eval(*e.a);
   if (object.is(Kind::kLoop)) return loop_attribute(object, e.name);
+  if (object.is(Kind::kMacro)) return macro_attribute(object, e.name);
   return get_attribute(rt_, object, e.value);
 }
 
@@ -90,6 +91,7 @@ Value Interpreter::eval_item(const Expr& e) {
   }
   const Value key = eval(*e.b);
   if (object.is(Kind::kLoop) && key.is_string()) return loop_attribute(object, key.text());
+  if (object.is(Kind::kMacro) && key.is_string()) return macro_attribute(object, key.text());
   return get_item(rt_, object, key);
 }
 

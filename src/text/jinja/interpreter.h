@@ -125,6 +125,7 @@ class Interpreter {
   Value call_macro(const MacroObject& macro, CallArgs args);
   void bind_macro(const Macro& macro, CallArgs& args, Scope& scope);
   Value make_macro(const Macro& macro);
+  Value macro_attribute(const Value& macro, std::string_view name);
 
   Runtime& rt_;
   const TemplateAst& ast_;

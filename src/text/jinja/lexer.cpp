@@ -158,7 +158,8 @@ class Lexer {
         return;
       }
     }
-    syntax_error(line_, "Missing end of comment tag");
+    // Jinja2 forgives an opening at the very end.
+    if (pos_ < s_.size()) syntax_error(line_, "Missing end of comment tag");
   }
 
   void raw_block() {
@@ -173,7 +174,7 @@ class Lexer {
       advance(end);
       return;
     }
-    syntax_error(line_, "Missing end of raw directive");
+    if (pos_ < s_.size()) syntax_error(line_, "Missing end of raw directive");
   }
 
   void inside(bool variable) {

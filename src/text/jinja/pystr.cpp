@@ -177,6 +177,15 @@ Value repeat(Runtime& rt, const Str& s, Int count) {
   if (count > static_cast<Int>(rt.limits().string_bytes / s.text.size())) {
     rt.charge_string(rt.limits().string_bytes + 1);
   }
+  if (s.marks.empty()) {
+    const std::size_t total = s.text.size() * static_cast<std::size_t>(count);
+    rt.charge_string(total);
+    rt.step(1 + total / 64);
+    std::string text;
+    text.reserve(total);
+    for (Int i = 0; i < count; ++i) text += s.text;
+    return rt.string(std::move(text), {}, s.markup);
+  }
   rt.step(static_cast<std::uint64_t>(count));
   TextBuilder out(rt);
   for (Int i = 0; i < count; ++i) out.add(s);
