@@ -127,6 +127,31 @@ INSTANTIATE_TEST_SUITE_P(ByteLevel, Published,
                            return name;
                          });
 
+// The rendered chat of the tiny models: BOS from the template, tokenizer_config.json as published models have it.
+TEST(TinyModels, ChatPrompts) {
+  int models = 0;
+  for (const std::string name : {"llama31", "smollm2", "qwen2", "deepseek-v3", "olmo2", "gpt-oss"}) {
+    const auto goldens = test::read_data("models/" + name + "/goldens.json");
+    VocabData v;
+    v.tokenizer_json = test::read_data("models/" + name + "/tokenizer.json").value_or("");
+    v.tokenizer_config_json = test::read_data("models/" + name + "/tokenizer_config.json").value_or("");
+    if (!goldens || v.tokenizer_json.empty()) continue;
+    const auto t = make_tokenizer(v);
+    ASSERT_TRUE(t) << name << ": " << t.error().message;
+    const auto file = parse_json(*goldens, {.max_members = 0});
+    ASSERT_TRUE(file);
+    const Json* chat = file->find("prompts")->find("chat");
+    const auto ids = ids_of(*chat->find("input_ids"));
+    EXPECT_EQ((*t)->encode(chat->find("prompt")->as_string(), kText), ids) << name;
+    EXPECT_EQ((*t)->encode_marked({{chat->find("prompt")->as_string(), true}}), ids) << name;
+    const auto greedy = ids_of(*chat->find("greedy"));
+    EXPECT_EQ((*t)->decode(greedy, false), chat->find("greedy_text")->as_string()) << name;
+    EXPECT_EQ((*t)->decode(greedy, true), chat->find("greedy_text_without_special")->as_string()) << name;
+    ++models;
+  }
+  EXPECT_GE(models, 2) << "the checkout itself has two";
+}
+
 TEST(Refused, SentencePieceFilesNameTheField) {
   const std::map<std::string, std::string> fields = {{"llama2", "model.byte_fallback"},
                                                      {"phi-3", "model.byte_fallback"},

@@ -109,6 +109,19 @@ TEST(Split, WhatPcre2CannotSayIsRefused) {
   EXPECT_FALSE(regex_matcher(std::string(20'000, 'a')));
 }
 
+TEST(Split, WordCharactersAreThoseOfOniguruma) {
+  const auto m = regex_matcher(R"(\w+|[^\w\s]+)");
+  ASSERT_TRUE(m);
+  const auto pieces = [&](std::string_view s) { return show(s, find(**m, s)); };
+  EXPECT_EQ(pieces("a\u0301_\u2167 \u24B6"), "[a\u0301_\u2167][\u24B6]") << "marks, letter numbers, circled letters";
+  EXPECT_EQ(pieces("\u00B2"), "[\u00B2]");
+  EXPECT_EQ(pieces(".\u00B2."), "[.\u00B2.]") << "a superscript is a word character outside a class only";
+  EXPECT_EQ(pieces("a\u180Eb"), "[a][\u180E][b]") << "not white space";
+  const auto border = regex_matcher(R"(\b)");
+  ASSERT_TRUE(border);
+  EXPECT_EQ(find(**border, "a b").size(), 4u);
+}
+
 TEST(Split, HostileTextOnAHostilePatternEnds) {
   const auto m = regex_matcher("(a+)+b");
   ASSERT_TRUE(m);
