@@ -215,6 +215,7 @@ void Scheduler::apply_item(const LaunchedItem& item, ItemResult& result, double 
   for (OutputToken& t : result.tokens) {
     // By rule: the next token of the log, whichever epoch computed it; everything else is stale.
     if (position++ == s.known() && finished == FinishReason::kNone) {
+      counters_.late_tokens += item.epoch != s.epoch ? 1 : 0;
       finished = accept(s, std::move(t), now, event);
     } else {
       ++counters_.dropped_tokens;

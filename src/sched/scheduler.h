@@ -78,6 +78,7 @@ struct Counters {
   std::uint64_t computed_tokens = 0;      ///< rows planned
   std::uint64_t recomputed_tokens = 0;    ///< of these: computed before and lost by preemption
   std::uint64_t dropped_tokens = 0;       ///< sampled, but stale or behind a finish
+  std::uint64_t late_tokens = 0;          ///< accepted from a step launched before a preemption
   std::uint64_t preemptions = 0;
   std::uint64_t admissions = 0;           ///< resumptions included
   std::uint64_t bypasses = 0;

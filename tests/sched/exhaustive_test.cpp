@@ -1,6 +1,6 @@
 // Small-scope model check: every order of submit, plan, collect and cancel up to a length, on three requests that
 // share a prefix and a pool that cannot hold them all. Each order is then run to its end against the oracle.
-// With BARG_SIM_RUNS in the environment (scripts/test --full) the orders are two events longer.
+// With BARG_TEST_LONG in the environment (scripts/test --full) the orders are two events longer.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -100,7 +100,7 @@ TEST(Exhaustive, EveryShortOrderOfEventsEndsRight) {
       c.prefixes = 1;
       c.prompt_max = 4;
       const std::size_t length = depth == 0 ? 12 : depth == 1 ? 10 : 9;
-      Search search{c, length + (std::getenv("BARG_SIM_RUNS") != nullptr ? 2 : 0), 0, 0, 0, {}};
+      Search search{c, length + (std::getenv("BARG_TEST_LONG") != nullptr ? 2 : 0), 0, 0, 0, {}};
       search.go();
       EXPECT_GT(search.runs, 1000);
       EXPECT_GT(search.preemptions, 0);

@@ -261,7 +261,7 @@ TEST(Latency, NoiseAndStallsDoNotCollapseTheChunks) {
     clean.push_back(static_cast<double>(sim.device().computed() - before));
   }
   std::sort(clean.begin(), clean.end());
-  EXPECT_GT(clean[10], 60) << "chunks of about 200 rows are right";
+  EXPECT_GT(clean[0], 80) << "chunks of about 200 rows are right, also behind a stall";
   EXPECT_LT(clean[190], 330);
 }
 
@@ -282,21 +282,28 @@ TEST(Latency, AShortPromptPassesLongOnesInTheMiddleOfTheirPrefill) {
   sim.finish_checks();
 }
 
-TEST(Latency, DecodesRotateWhenTheBudgetIsSmallerThanTheirNumber) {
-  for (std::int32_t budget : {1, 3, 7}) {
+double unit_cost(const Sim&, const sched::StepPlan&) { return 1; }
+
+TEST(Latency, EveryoneRunningIsServedWhenTheBudgetIsSmallerThanTheirNumber) {
+  for (std::int32_t budget : {1, 2, 3, 8}) {
     SimConfig c = roomy();
-    c.budget = 64;
-    Sim warm(c, 12);
     c.budget = budget;
     Sim sim(c, 12);
+    sim.set_cost(&unit_cost);  // times are step numbers
     std::vector<RequestId> ids;
-    for (int i = 0; i < 10; ++i) ids.push_back(sim.submit(make_request({1, 2, static_cast<TokenId>(i)}, 60)));
-    sim.drain();
+    for (int i = 0; i < 14; ++i) ids.push_back(sim.submit(make_request(sim.random_tokens(40), 100)));
+    std::size_t most = 0;
+    while (sim.scheduler().unfinished() > 0) {
+      sim.step();
+      most = std::max(most, sim.scheduler().running().size());
+    }
     sim.finish_checks();
-    // Between two tokens of one sequence nobody running is served twice more often than it.
-    const double step = 1e-3 + 2e-4 * budget + 1e-3;
-    const double bound = (10.0 / budget + 3) * step;
-    EXPECT_LE(worst_gap(sim, ids, 0), bound) << "budget " << budget;
+    const double turn = std::ceil(static_cast<double>(most) / budget);
+    EXPECT_LE(worst_gap(sim, ids, 0), turn) << "budget " << budget;
+    for (RequestId id : ids) {
+      const auto& s = sim.delivered(id).stats;
+      EXPECT_LE(s.first_token_s - s.first_scheduled_s, 40 * (turn + 1)) << "budget " << budget;
+    }
   }
 }
 
@@ -583,21 +590,27 @@ TEST(Order, PreemptionTakesTheLowestClassThenTheYoungest) {
 }
 
 TEST(Order, LittleIsRecomputedUnderPressure) {
+  // Prompts of several chunks in a pool that holds about four: admission on the first chunk alone would admit
+  // them all, and preempt most of them again (0.4 of all rows recomputed).
   SimConfig c;
   c.groups = {{0, 60}};
   c.max_num_seqs = 32;
+  c.max_model_len = 500;
   c.vocab = 30000;
-  c.prefixes = 40;
-  c.requests = 200;
-  c.cancel_rate = 0;
   c.prefix_caching = false;
   c.check_every_step = false;
+  c.prompt_max = 400;
   Sim sim(c, 22);
-  sim.run_random();
+  for (int i = 0; i < 60; ++i) {
+    sim.submit(make_request(sim.random_tokens(100 + 37 * i % 300), 20 + 13 * i % 60));
+  }
+  sim.drain();
+  sim.finish_checks();
   const auto& n = sim.scheduler().counters();
+  const double share = static_cast<double>(n.recomputed_tokens) / static_cast<double>(n.computed_tokens);
+  RecordProperty("recomputed_share", std::to_string(share));
   EXPECT_GT(n.preemptions, 0U);
-  EXPECT_LT(static_cast<double>(n.recomputed_tokens), 0.11 * static_cast<double>(n.computed_tokens));
-  RecordProperty("recomputed_share", std::to_string(static_cast<double>(n.recomputed_tokens) / static_cast<double>(n.computed_tokens)));
+  EXPECT_LT(share, 0.12);
 }
 
 TEST(Queue, FactsAndTimeouts) {
