@@ -77,6 +77,8 @@ std::vector<Case> cases() {
       {"chunked in 1.0", "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
       {"chunk size -2", head("Transfer-Encoding: chunked\r\n") + "-2\r\nab\r\n", 400},
       {"chunk size 17 digits", head("Transfer-Encoding: chunked\r\n") + "11111111111111111\r\n", 400},
+      {"chunk size in words", head("Transfer-Encoding: chunked\r\n") + "zz\r\n", 400},
+      {"empty chunked", head("Transfer-Encoding: chunked\r\n") + "0\r\n\r\n", 0},
       {"chunk without CRLF", head("Transfer-Encoding: chunked\r\n") + "3\r\nabcdef\r\n", 400},
       {"chunk too large", head("Transfer-Encoding: chunked\r\n") + "fffff\r\n", 413},
       {"chunk extension bomb", head("Transfer-Encoding: chunked\r\n") + "3;" + std::string(40'000, 'x'), 400},
