@@ -114,6 +114,11 @@ bool contains(Runtime& rt, const Value& container, const Value& item) {
       if (!it.error.empty()) raise(RenderError::Type::kTemplate, it.error);
       return false;
     }
+    case Kind::kList:
+    case Kind::kTuple: {
+      const Items& items = container.list().items;
+      return std::any_of(items.begin(), items.end(), [&](const Value& v) { return equals(rt, v, item); });
+    }
     default: {
       if (!is_iterable(container)) {
         type_error("argument of type '" + std::string(type_name(container)) + "' is not iterable");
