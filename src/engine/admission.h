@@ -38,6 +38,8 @@ class Admission {
   void set_speed(double tokens_per_second, double output_tokens);
   void count(Rejection reason) const { rejections_[static_cast<std::size_t>(reason)].fetch_add(1); }
 
+  /// Seconds until the backlog of now is worked off, as defined above.
+  double retry_after() const;
   double tokens_per_second() const { return tokens_per_second_.load(); }
   std::array<std::uint64_t, kNumRejections> rejections() const;
 
@@ -45,7 +47,6 @@ class Admission {
   Result<void> judge(std::int64_t waiting_requests, std::int64_t waiting_tokens,
                      std::int64_t prompt_tokens) const;
   std::unexpected<Error> refuse(ErrorCode code, Rejection reason, const char* message) const;
-  double retry_after() const;
 
   const std::int64_t max_requests_;
   const std::int64_t max_tokens_;

@@ -131,12 +131,14 @@ Result<void> EngineImpl::submit(Request request, Sink sink) {
   const auto tokens = static_cast<std::int64_t>(request.prompt.size());
   if (auto ok = admission_.enter(tokens); !ok) return ok;
   if (!request.sampling.seed) request.sampling.seed = random_seed();
-  loop_.ledger().expect();
+  const std::int32_t choices = request.n;
+  loop_.ledger().expect(choices);
   const bool queued =
       loop_.inbox().push_always(SubmitMessage{.request = std::make_shared<const Request>(std::move(request)),
                                               .sink = std::move(sink),
                                               .arrived_s = clock_.now()});
   if (queued) return {};
+  loop_.ledger().arrived(choices);
   loop_.ledger().forget();
   admission_.leave(tokens);
   return fail(ErrorCode::kUnavailable, "the engine is stopping");

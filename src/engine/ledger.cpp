@@ -184,13 +184,17 @@ void Ledger::count_event(Open& open, const TokenEvent& event, double now) {
   closing_.push_back(event.request);
 }
 
-void Ledger::publish(const sched::Scheduler& scheduler) {
+void Ledger::publish_queue(const sched::Scheduler& scheduler) {
   const auto facts = scheduler.facts();
-  const auto& counters = scheduler.counters();
   metrics_.num_requests_running = facts.running;
   metrics_.num_requests_waiting = facts.waiting;
   metrics_.waiting_deferred = facts.waiting_deferred;
   metrics_.waiting_capacity = facts.waiting - facts.waiting_deferred;
+  publish_copy();
+}
+
+void Ledger::publish(const sched::Scheduler& scheduler) {
+  const auto& counters = scheduler.counters();
   metrics_.kv = kv_usage(scheduler.kv().usage());
   metrics_.prefix_cache_queries = counters.prefix_queries;
   metrics_.prefix_cache_hits = counters.prefix_hits;
@@ -200,7 +204,7 @@ void Ledger::publish(const sched::Scheduler& scheduler) {
   metrics_.mixed_steps = counters.mixed_steps;
   metrics_.tokens_per_second = smoothed_seconds_ > 0 ? smoothed_rows_ / smoothed_seconds_ : 0;
   admission_.set_speed(metrics_.tokens_per_second, smoothed_outputs_);
-  publish_copy();
+  publish_queue(scheduler);
 }
 
 void Ledger::publish_copy() {
@@ -241,8 +245,12 @@ std::vector<RequestId> Ledger::open_requests() const {
 }
 
 EngineMetrics Ledger::published() const {
+  const std::int64_t arriving = arriving_.load();
   std::lock_guard lock(mutex_);
-  return published_;
+  EngineMetrics m = published_;
+  m.num_requests_waiting += arriving;
+  m.waiting_capacity += arriving;
+  return m;
 }
 
 }  // namespace barg::engine

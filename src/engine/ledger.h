@@ -50,12 +50,21 @@ class Ledger {
   void refuse(const Request& request, const Engine::Sink& sink, const Error& error, double arrived);
 
   std::vector<RequestId> open_requests() const;
-  /// Copy of the last published state.
+  /// Copy of the last published state; what is still in the inbox counts as waiting.
   EngineMetrics published() const;
   std::int64_t active() const { return active_.load(); }
-  /// One more request is on its way (called by the submitter, before the engine thread sees it).
-  void expect() { active_.fetch_add(1); }
+  /// A request with `choices` choices is on its way: called by the submitter, before the engine thread sees
+  /// it.
+  void expect(std::int32_t choices) {
+    active_.fetch_add(1);
+    arriving_.fetch_add(choices);
+  }
+  /// It has arrived at the engine thread, or could not be sent.
+  void arrived(std::int32_t choices) { arriving_.fetch_sub(choices); }
   void forget() { active_.fetch_sub(1); }
+  /// Publishes who runs and who waits. The KV gauges stay those of the last result: what a step in flight has
+  /// reserved is neither used nor wasted.
+  void publish_queue(const sched::Scheduler& scheduler);
 
  private:
   struct Choice {
@@ -102,6 +111,7 @@ class Ledger {
   double smoothed_rows_ = 0, smoothed_seconds_ = 0, smoothed_outputs_ = 0;
   EngineMetrics metrics_;
   std::atomic<std::int64_t> active_{0};
+  std::atomic<std::int64_t> arriving_{0};  // choices in the inbox
 
   mutable std::mutex mutex_;
   EngineMetrics published_;  // guarded by mutex_

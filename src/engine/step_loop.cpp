@@ -40,6 +40,7 @@ bool StepLoop::step() {
   if (launched) {
     record(planned_at, JournalPlan{plan->id, deps_.journal != nullptr ? plan_digest(*plan) : Digest{}});
     ledger_.on_launch(*plan, planned_at);
+    ledger_.publish_queue(scheduler_);  // a step may be long: the gauges tell who runs in it
     deps_.runner.launch(std::move(*plan));
   }
   auto result = deps_.runner.collect(/*wait=*/!launched);
@@ -60,11 +61,13 @@ void StepLoop::drain() {
   for (auto& message : messages) {
     std::visit([&](auto&& m) { take(std::forward<decltype(m)>(m), now); }, std::move(message));
   }
+  if (!messages.empty()) ledger_.publish_queue(scheduler_);
   if (!dead_) expire(now);
   if (inbox_.closed() && messages.empty() && !closing_) cancel_everything(now);
 }
 
 void StepLoop::take(SubmitMessage&& message, double now) {
+  ledger_.arrived(message.request->n);
   if (dead_) {
     deps_.admission.leave(static_cast<std::int64_t>(message.request->prompt.size()));
     ledger_.refuse(*message.request, message.sink,
@@ -102,7 +105,8 @@ void StepLoop::expire(double now) {
   for (const RequestId id : scheduler_.unscheduled_since(now - deps_.queue_timeout_s)) {
     record(now, JournalCancel{id, /*timeout=*/true});
     ledger_.count_timeout();
-    ledger_.post(scheduler_.fail(id, queue_timeout_error(), now), scheduler_, now);
+    ledger_.post(scheduler_.fail(id, queue_timeout_error(deps_.admission.retry_after()), now), scheduler_,
+                 now);
   }
 }
 
@@ -125,9 +129,11 @@ void StepLoop::record(double now, decltype(JournalRecord::what) what) {
   if (deps_.journal != nullptr) deps_.journal->append(now, std::move(what));
 }
 
-Error queue_timeout_error() {
-  return Error{
-      ErrorCode::kUnavailable, "queue_timeout: the request waited too long for its first step", {}, 0};
+Error queue_timeout_error(double retry_after_s) {
+  return Error{ErrorCode::kUnavailable,
+               "queue_timeout: the request waited too long for its first step",
+               {},
+               retry_after_s};
 }
 
 }  // namespace barg::engine

@@ -45,7 +45,7 @@ struct FinishAtMessage {
 using Message = std::variant<SubmitMessage, CancelMessage, FinishAtMessage>;
 
 /// What a request gets that waited longer than server.queue_timeout_s for its first step.
-Error queue_timeout_error();
+Error queue_timeout_error(double retry_after_s);
 
 class StepLoop {
  public:

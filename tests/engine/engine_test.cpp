@@ -184,6 +184,7 @@ TEST_P(EngineTest, FullQueueRefusesWithRetryAfter) {
   EXPECT_EQ(verdict.error().code, ErrorCode::kRateLimited);
   EXPECT_GE(verdict.error().retry_after_s, 1);
   EXPECT_FALSE(client.try_submit(request_of(20, 10, 4)));
+  EXPECT_EQ(engine.metrics().num_requests_waiting, 2) << "also what the engine thread has not seen";
   gate_->open();
   for (const RequestId id : ids) EXPECT_EQ(client.wait(id)[0].finish, FinishReason::kLength);
   wait_idle();

@@ -62,7 +62,7 @@ class Replay {
   void take(const JournalCancel& c) {
     if (c.timeout) {
       ++count.queue_timeouts;
-      tally(scheduler_.fail(c.request, queue_timeout_error(), now_));
+      tally(scheduler_.fail(c.request, queue_timeout_error(1), now_));
     } else {
       tally(scheduler_.cancel(c.request, now_));
     }

@@ -181,6 +181,11 @@ TEST_F(CpuRunnerTest, NaNFailsItsOwnItemOnly) {
   r = driver.collect();
   EXPECT_EQ(r.items[0].status, sched::ItemStatus::kOk);
   EXPECT_EQ(r.items[1].status, sched::ItemStatus::kBadLogits) << "its pending token does not exist";
+  // Rows that are only scored, not sampled.
+  auto scored = request_of({5, kPoison, 7, 8});
+  scored.sampling.prompt_logprobs = 0;
+  r = driver.run({{.seq = driver.add(scored, 0, 40), .start = 0, .count = 3, .logits_begin = 0}});
+  EXPECT_EQ(r.items[0].status, sched::ItemStatus::kBadLogits);
 }
 
 TEST_F(CpuRunnerTest, TokenBudgetOfOne) {
