@@ -59,7 +59,7 @@ void announce_settings(StartupLog& startup, const Settings& settings) {
   const std::vector<std::string> changes = describe_changes(settings);
   startup.phase("config", changes.empty() ? "all defaults"
                                           : std::to_string(changes.size()) + " values are not defaults:");
-  for (const std::string& change : changes) startup.note("", change);
+  for (const std::string& change : changes) startup.note("setting", change);
   for (const std::string& warning : settings.warnings) startup.note("warning", warning);
 }
 
