@@ -11,8 +11,9 @@ sched::StepResult without_logprobs(const sched::StepResult& result) {
   sched::StepResult out = result;
   for (auto& item : out.items) {
     for (auto& token : item.tokens) token.logprobs.reset();
-    for (auto& entry : item.prompt_logprobs)
+    for (auto& entry : item.prompt_logprobs) {
       entry = TokenLogprobs{.id = entry.id, .logprob = 0, .rank = 0, .top = {}};
+    }
   }
   return out;
 }
