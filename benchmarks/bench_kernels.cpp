@@ -82,7 +82,8 @@ struct Limits {
 
 template <class F>
 void on_every_thread(ops::WorkerPool& pool, F&& f) {
-  pool.run(pool.threads(), [](void* context, int i) { (*static_cast<F*>(context))(i); }, &f);
+  pool.run(
+      pool.threads(), [](void* context, int i) { (*static_cast<F*>(context))(i); }, &f);
 }
 
 /// Measured once a thread count.
@@ -100,17 +101,19 @@ Limits limits(int threads) {
     });
   });
   constexpr int kRounds = 2'000'000;
-  const double fma = best_seconds(5, [&] {
-    on_every_thread(pool, [&](int) { benchmark::DoNotOptimize(fma_loop(kRounds)); });
-  });
-  const Limits l{static_cast<double>(memory.size()) / read * 1e-9, 12.0 * 16 * kRounds * threads / fma * 1e-9};
+  const double fma = best_seconds(
+      5, [&] { on_every_thread(pool, [&](int) { benchmark::DoNotOptimize(fma_loop(kRounds)); }); });
+  const Limits l{static_cast<double>(memory.size()) / read * 1e-9,
+                 12.0 * 16 * kRounds * threads / fma * 1e-9};
   known.emplace_back(threads, l);
   return l;
 }
 
 void report(benchmark::State& state, int threads, double bytes, double flops) {
   const Limits l = limits(threads);
-  const auto rate = [](double x) { return benchmark::Counter(x, benchmark::Counter::kIsIterationInvariantRate); };
+  const auto rate = [](double x) {
+    return benchmark::Counter(x, benchmark::Counter::kIsIterationInvariantRate);
+  };
   state.counters["GB/s"] = rate(bytes * 1e-9);
   state.counters["GFLOP/s"] = rate(flops * 1e-9);
   state.counters["of_read"] = rate(bytes * 1e-9 / l.gbytes);
@@ -120,7 +123,8 @@ void report(benchmark::State& state, int threads, double bytes, double flops) {
 // --- weights ---------------------------------------------------------------------------------------------
 
 struct Aligned {
-  explicit Aligned(std::size_t bytes) : size((bytes + 63) / 64 * 64), data(static_cast<std::byte*>(std::aligned_alloc(64, size))) {
+  explicit Aligned(std::size_t bytes)
+      : size((bytes + 63) / 64 * 64), data(static_cast<std::byte*>(std::aligned_alloc(64, size))) {
     std::memset(data, 0, size);
   }
   ~Aligned() { std::free(data); }
@@ -195,8 +199,14 @@ void linear(benchmark::State& state, DType type, Recipe recipe, ops::Isa isa) {
   std::vector<float> out(static_cast<std::size_t>(rows) * kN);
   Aligned workspace(device.ops().linear_workspace_bytes(rows, kK, recipe) + 64);
   for (auto _ : state) {
-    device.ops().linear(device.stream(), {.weight = weights.next(), .recipe = recipe, .x = x.data(), .rows = rows,
-                                          .x_stride = kK, .bias = nullptr, .out = out.data(), .out_stride = kN,
+    device.ops().linear(device.stream(), {.weight = weights.next(),
+                                          .recipe = recipe,
+                                          .x = x.data(),
+                                          .rows = rows,
+                                          .x_stride = kK,
+                                          .bias = nullptr,
+                                          .out = out.data(),
+                                          .out_stride = kN,
                                           .workspace = workspace.data});
   }
   report(state, threads, static_cast<double>(weights.bytes()), 2.0 * rows * kN * kK);
@@ -213,9 +223,14 @@ void attention(benchmark::State& state, DType type, int q_heads, int kv_heads, i
   const std::int32_t sequences = prefill ? 1 : 8;
   const std::int32_t blocks = (context + kBlock - 1) / kBlock;
   Aligned arena(head_bytes * static_cast<std::size_t>(kv_heads * sequences * blocks));
-  const ops::KvLayerView kv{arena.data, static_cast<std::int64_t>(head_bytes * kv_heads),
-                            static_cast<std::int64_t>(head_bytes), static_cast<std::int64_t>(head_bytes / 2),
-                            type, kBlock, kv_heads, dim};
+  const ops::KvLayerView kv{arena.data,
+                            static_cast<std::int64_t>(head_bytes * kv_heads),
+                            static_cast<std::int64_t>(head_bytes),
+                            static_cast<std::int64_t>(head_bytes / 2),
+                            type,
+                            kBlock,
+                            kv_heads,
+                            dim};
   std::vector<BlockId> table(static_cast<std::size_t>(sequences * blocks));
   std::iota(table.begin(), table.end(), 0);
   std::shuffle(table.begin(), table.end(), std::mt19937(3));
@@ -230,9 +245,9 @@ void attention(benchmark::State& state, DType type, int q_heads, int kv_heads, i
   std::vector<float> out(q.size());
   Aligned workspace(device.ops().attention_workspace_bytes(rows, q_heads, dim) + 64);
   for (auto _ : state) {
-    device.ops().attention(device.stream(), {q.data(), width, out.data(), width, 0.125f, 0, q_heads, kv,
-                                             segments.data(), static_cast<std::int32_t>(segments.size()),
-                                             workspace.data});
+    device.ops().attention(device.stream(),
+                           {q.data(), width, out.data(), width, 0.125f, 0, q_heads, kv, segments.data(),
+                            static_cast<std::int32_t>(segments.size()), workspace.data});
   }
   double keys = 0;
   for (const auto& s : segments) {
@@ -266,10 +281,13 @@ class SmolLm2 {
         logits_(static_cast<std::size_t>(prefill ? 1 : rows) * kVocab),
         angles_(random_floats(static_cast<std::size_t>(rows) * kDim / 2)),
         workspace_(std::max(ops_.linear_workspace_bytes(rows, kMlp, recipe),
-                            ops_.attention_workspace_bytes(rows, kHeads, kDim)) + 64),
+                            ops_.attention_workspace_bytes(rows, kHeads, kDim)) +
+                   64),
         kv_(ops_.kv_head_bytes(DType::kF16, kBlock, kDim) * kKvHeads * kLayers * num_blocks()) {
-    for (const auto& [n, k] : {std::pair{(kHeads + 2 * kKvHeads) * kDim, kHidden}, {kHidden, kHidden},
-                               {2 * kMlp, kHidden}, {kHidden, kMlp}}) {
+    for (const auto& [n, k] : {std::pair{(kHeads + 2 * kKvHeads) * kDim, kHidden},
+                               {kHidden, kHidden},
+                               {2 * kMlp, kHidden},
+                               {kHidden, kMlp}}) {
       for (std::int32_t l = 0; l < kLayers; ++l) add_weight(type, n, k);
     }
     add_weight(type, kVocab, kHidden);
@@ -278,7 +296,8 @@ class SmolLm2 {
     const std::size_t blocks = num_blocks() / segments();
     for (std::int32_t i = 0; i < static_cast<std::int32_t>(segments()); ++i) {
       const std::int32_t count = prefill_ ? rows_ : 1;
-      segments_.push_back({i, count, prefill_ ? 0 : kContext, table_.data() + static_cast<std::size_t>(i) * blocks});
+      segments_.push_back(
+          {i, count, prefill_ ? 0 : kContext, table_.data() + static_cast<std::size_t>(i) * blocks});
     }
   }
 
@@ -292,7 +311,8 @@ class SmolLm2 {
  private:
   std::size_t segments() const { return prefill_ ? 1 : static_cast<std::size_t>(rows_); }
   std::size_t num_blocks() const {
-    return segments() * static_cast<std::size_t>((prefill_ ? rows_ : kContext + 1) + kBlock - 1) / kBlock + segments();
+    return segments() * static_cast<std::size_t>((prefill_ ? rows_ : kContext + 1) + kBlock - 1) / kBlock +
+           segments();
   }
   void add_weight(DType type, std::int32_t n, std::int32_t k) {
     const auto raw = random_matrix(type, n, k);
@@ -303,23 +323,35 @@ class SmolLm2 {
   }
   void linear(std::int32_t weight, const float* x, std::int32_t rows, std::int64_t stride, float* out,
               std::int64_t out_stride) {
-    ops_.linear(device_.stream(), {.weight = weights_[static_cast<std::size_t>(weight)], .recipe = recipe_, .x = x,
-                                   .rows = rows, .x_stride = stride, .bias = nullptr, .out = out,
-                                   .out_stride = out_stride, .workspace = workspace_.data});
+    ops_.linear(device_.stream(), {.weight = weights_[static_cast<std::size_t>(weight)],
+                                   .recipe = recipe_,
+                                   .x = x,
+                                   .rows = rows,
+                                   .x_stride = stride,
+                                   .bias = nullptr,
+                                   .out = out,
+                                   .out_stride = out_stride,
+                                   .workspace = workspace_.data});
   }
   void run_layer(std::int32_t layer) {
     constexpr std::int64_t kQkv = (kHeads + 2 * kKvHeads) * kDim;
     const std::size_t head = ops_.kv_head_bytes(DType::kF16, kBlock, kDim);
     const auto block = static_cast<std::int64_t>(head * kKvHeads * kLayers);
-    const ops::KvLayerView kv{kv_.data + head * kKvHeads * static_cast<std::size_t>(layer), block,
-                              static_cast<std::int64_t>(head), static_cast<std::int64_t>(head / 2), DType::kF16,
-                              kBlock, kKvHeads, kDim};
+    const ops::KvLayerView kv{kv_.data + head * kKvHeads * static_cast<std::size_t>(layer),
+                              block,
+                              static_cast<std::int64_t>(head),
+                              static_cast<std::int64_t>(head / 2),
+                              DType::kF16,
+                              kBlock,
+                              kKvHeads,
+                              kDim};
     ops::Stream& s = device_.stream();
     const auto segments = static_cast<std::int32_t>(segments_.size());
     ops_.rms_norm(s, {x_.data(), nullptr, norm_.data(), 0.0f, 1e-5f, rows_, kHidden, h_.data()});
     linear(layer, h_.data(), rows_, kHidden, qkv_.data(), kQkv);
-    ops_.rope_kv_write(s, {qkv_.data(), qkv_.data() + kHeads * kDim, qkv_.data() + (kHeads + kKvHeads) * kDim, kQkv,
-                           kQkv, angles_.data(), angles_.data(), kDim, kHeads, kv, segments_.data(), segments});
+    ops_.rope_kv_write(
+        s, {qkv_.data(), qkv_.data() + kHeads * kDim, qkv_.data() + (kHeads + kKvHeads) * kDim, kQkv, kQkv,
+            angles_.data(), angles_.data(), kDim, kHeads, kv, segments_.data(), segments});
     ops_.attention(s, {qkv_.data(), kQkv, attended_.data(), kHidden, 0.125f, 0, kHeads, kv, segments_.data(),
                        segments, workspace_.data});
     linear(kLayers + layer, attended_.data(), rows_, kHidden, h_.data(), kHidden);
@@ -363,27 +395,29 @@ void register_all() {
     benchmark::RegisterBenchmark(name.c_str(), f)
         ->ArgsProduct({std::move(first), threads})
         ->UseRealTime()
-        ->MinTime(0.1)
         ->Unit(benchmark::kMicrosecond);
   };
-  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
+  for (const DType type :
+       {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
     for (const Recipe recipe : {Recipe::kF32, Recipe::kInt8}) {
       if (recipe == Recipe::kInt8 && block_elements(type) == 1) continue;
       const std::string name = std::string(dtype_name(type)) + "/" + recipe_name(recipe);
-      add("linear/" + name,
-          [=](benchmark::State& s) { linear(s, type, recipe, ops::Isa::kAuto); }, {1, 2, 4, 8, 16, 32, 48, 128, 512});
-      add("smollm2_decode/" + name, [=](benchmark::State& s) { smollm2(s, type, recipe, false); }, {1, 8, 32});
-      add("smollm2_prefill/" + name, [=](benchmark::State& s) { smollm2(s, type, recipe, true); }, {128, 512});
+      add("linear/" + name, [=](benchmark::State& s) { linear(s, type, recipe, ops::Isa::kAuto); },
+          {1, 2, 4, 8, 16, 32, 48, 128, 512});
+      add("smollm2_decode/" + name, [=](benchmark::State& s) { smollm2(s, type, recipe, false); },
+          {1, 8, 32});
+      add("smollm2_prefill/" + name, [=](benchmark::State& s) { smollm2(s, type, recipe, true); },
+          {128, 512});
     }
   }
   for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
     const std::string name = dtype_name(type);
-    add("attention_decode/9x3x64/" + name,
-        [=](benchmark::State& s) { attention(s, type, 9, 3, 64, false); }, {128, 1024, 8192});
+    add("attention_decode/9x3x64/" + name, [=](benchmark::State& s) { attention(s, type, 9, 3, 64, false); },
+        {128, 1024, 8192});
     add("attention_decode/16x8x128/" + name,
         [=](benchmark::State& s) { attention(s, type, 16, 8, 128, false); }, {1024, 8192});
-    add("attention_prefill/9x3x64/" + name,
-        [=](benchmark::State& s) { attention(s, type, 9, 3, 64, true); }, {256, 4096});
+    add("attention_prefill/9x3x64/" + name, [=](benchmark::State& s) { attention(s, type, 9, 3, 64, true); },
+        {256, 4096});
   }
 }
 
@@ -396,8 +430,9 @@ int main(int argc, char** argv) {
   if (!ops::isa_supported(ops::Isa::kAvx2)) return 1;  // the limits are measured with AVX2
   for (const int threads : {1, ops::cores_available()}) {
     const Limits l = limits(threads);
-    benchmark::AddCustomContext("limit_" + std::to_string(threads) + "_threads",
-                                std::to_string(l.gbytes) + " GB/s read, " + std::to_string(l.gflops) + " GFLOP/s FMA");
+    benchmark::AddCustomContext(
+        "limit_" + std::to_string(threads) + "_threads",
+        std::to_string(l.gbytes) + " GB/s read, " + std::to_string(l.gflops) + " GFLOP/s FMA");
   }
   benchmark::RunSpecifiedBenchmarks();
   return 0;

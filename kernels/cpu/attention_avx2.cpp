@@ -1,10 +1,10 @@
 // Attention, AVX2. `attend_split` and `fold` in ops_scalar.cpp are the specification.
 //
-// An item is up to kMaxQueries queries (rows of one segment times the query heads of one kv head) that walk the
-// same keys. Per tile of 32 keys: scores with lanes over keys, softmax per query, then P V with lanes over head
-// dimensions. Each loaded K or V vector serves three queries from registers. Prefill and decode are this one
-// routine; what a query computes depends on its own position only, because the keys it does not see are masked
-// in the scores and skipped in P V.
+// An item is up to kMaxQueries queries (rows of one segment times the query heads of one kv head) that walk
+// the same keys. Per tile of 32 keys: scores with lanes over keys, softmax per query, then P V with lanes
+// over head dimensions. Each loaded K or V vector serves three queries from registers. Prefill and decode are
+// this one routine; what a query computes depends on its own position only, because the keys it does not see
+// are masked in the scores and skipped in P V.
 #include "cpu/avx2.h"
 
 namespace barg::ops::cpu {
@@ -17,9 +17,9 @@ constexpr int kShare = 3;             // queries that share a load: 12 accumulat
 struct Query {
   const float* q;
   float* out;
-  std::int32_t first, last;      ///< visible keys, inclusive
-  std::int32_t from, to;         ///< visible keys of the current tile, relative to it; from > to: none
-  float max;                     ///< of the current split
+  std::int32_t first, last;  ///< visible keys, inclusive
+  std::int32_t from, to;     ///< visible keys of the current tile, relative to it; from > to: none
+  float max;                 ///< of the current split
 };
 
 /// Everything an item keeps; lives on the stack of the thread that runs it (about 100 KiB).
@@ -36,8 +36,8 @@ struct State {
 
 /// The two halves (16 keys each) of a tile in memory. A half that no query sees repeats the other one.
 struct TileView {
-  const std::byte* k[2];       ///< element (d, key) of a half: d * k_stride + key
-  const std::byte* v[2];       ///< element (key, d): key * dim + d
+  const std::byte* k[2];  ///< element (d, key) of a half: d * k_stride + key
+  const std::byte* v[2];  ///< element (key, d): key * dim + d
   std::int64_t k_stride;
 };
 
@@ -109,7 +109,9 @@ void soften(State& s, int i, float scale) {
   }
   if (c == 1.0f) return;  // multiplying by one changes no bit
   float* acc = s.acc + i * s.dim;
-  for (int d = 0; d < s.dim; d += 8) _mm256_store_ps(acc + d, _mm256_mul_ps(_mm256_load_ps(acc + d), correction));
+  for (int d = 0; d < s.dim; d += 8) {
+    _mm256_store_ps(acc + d, _mm256_mul_ps(_mm256_load_ps(acc + d), correction));
+  }
 }
 
 // --- P V -------------------------------------------------------------------------------------------------
@@ -158,8 +160,9 @@ void weigh_all(State& s, const TileView& tile) {
       ++i;
       continue;
     }
+    const auto alike = [&](const Query& other) { return other.from == query.from && other.to == query.to; };
     int n = 1;
-    while (n < kShare && i + n < s.count && s.query[i + n].from == query.from && s.query[i + n].to == query.to) ++n;
+    while (n < kShare && i + n < s.count && alike(s.query[i + n])) ++n;
     if (n == 3) weigh_dims<3, W>(s, i, tile);
     if (n == 2) weigh_dims<2, W>(s, i, tile);
     if (n == 1) weigh_dims<1, W>(s, i, tile);
@@ -188,22 +191,29 @@ void widen_tile(State& s, TileView& tile) {
 }
 
 template <class W>
-void attend_tile(const AttentionParams& p, State& s, TileView tile) {
-  const bool widened = W::kBytes == 2 && s.count > kShare;
-  if (widened) widen_tile<W>(s, tile);
-  if (widened) score_all<F32>(s, tile);
-  else score_all<W>(s, tile);
+void attend_view(const AttentionParams& p, State& s, const TileView& tile) {
+  score_all<W>(s, tile);
   for (int i = 0; i < s.count; ++i) {
     if (s.query[i].from <= s.query[i].to) soften(s, i, p.scale);
   }
-  if (widened) weigh_all<F32>(s, tile);
-  else weigh_all<W>(s, tile);
+  weigh_all<W>(s, tile);
 }
 
-/// Sets every query's visible part of the tile that starts at `tile`; returns their union in from, to.
+template <class W>
+void attend_tile(const AttentionParams& p, State& s, TileView tile) {
+  if (W::kBytes == 2 && s.count > kShare) {
+    widen_tile<W>(s, tile);
+    return attend_view<F32>(p, s, tile);
+  }
+  attend_view<W>(p, s, tile);
+}
+
+/// Keys of a tile, relative to it, inclusive.
 struct Range {
   std::int32_t from, to;
 };
+
+/// Sets every query's visible part of the tile that starts at `tile`; returns their union.
 Range clip(State& s, std::int32_t tile) {
   Range all{kTileKeys, -1};
   for (int i = 0; i < s.count; ++i) {
@@ -218,7 +228,8 @@ Range clip(State& s, std::int32_t tile) {
 }
 
 /// Addresses of the halves that somebody sees. The others may have no block, or stale bytes.
-TileView view_tile(const KvLayerView& kv, const BlockId* table, std::int32_t head, std::int32_t tile, Range seen) {
+TileView view_tile(const KvLayerView& kv, const BlockId* table, std::int32_t head, std::int32_t tile,
+                   Range seen) {
   TileView view{};
   view.k_stride = kv.block_tokens;
   const std::int64_t bytes = static_cast<std::int64_t>(element_bytes(kv.dtype));
@@ -287,11 +298,13 @@ bool sees(const Query& query, std::int32_t split) { return overlaps(query.first,
 
 /// The split as query i saw it.
 Total split_result(State& s, int i) {
-  return {s.query[i].max, fold16(_mm256_load_ps(s.lanes[i]), _mm256_load_ps(s.lanes[i] + 8)), s.acc + i * s.dim};
+  return {s.query[i].max, fold16(_mm256_load_ps(s.lanes[i]), _mm256_load_ps(s.lanes[i] + 8)),
+          s.acc + i * s.dim};
 }
 
 template <class W>
-void walk_tiles(const AttentionParams& p, State& s, const BlockId* table, std::int32_t kv_head, std::int32_t split) {
+void walk_tiles(const AttentionParams& p, State& s, const BlockId* table, std::int32_t kv_head,
+                std::int32_t split) {
   for (std::int32_t tile = split; tile < split + kSplitKeys; tile += kTileKeys) {
     const Range seen = clip(s, tile);
     if (seen.from > seen.to) continue;
@@ -352,8 +365,9 @@ void run_item(const AttentionParams& p, const Item& item) {
   for (int i = 0; i < s.count; ++i) write_out(s.query[i], total[i], s.dim);
 }
 
-/// The same in two phases, for few rows behind long contexts: any thread takes any split and leaves its result
-/// in a slot, then each item folds its slots in order. Slot 0 of a query holds its total, 1 + i split i of a round.
+/// The same in two phases, for few rows behind long contexts: any thread takes any split and leaves its
+/// result in a slot, then each item folds its slots in order. Slot 0 of a query holds its total, 1 + i split
+/// i of a round.
 struct Slots {
   float* memory;
   std::int32_t splits;  ///< of a round
@@ -410,12 +424,12 @@ struct Cut {
     std::int32_t segment, row;
   };
   const AttentionParams& p;
-  std::int32_t group;        ///< query heads per kv head
-  std::int32_t heads;        ///< query heads of an item
-  std::int32_t parts;        ///< items per chunk and kv head
-  std::int32_t rows = 0;     ///< rows of a chunk, at most
+  std::int32_t group;     ///< query heads per kv head
+  std::int32_t heads;     ///< query heads of an item
+  std::int32_t parts;     ///< items per chunk and kv head
+  std::int32_t rows = 0;  ///< rows of a chunk, at most
   Chunk* chunks;
-  std::int32_t count = 0;    ///< chunks
+  std::int32_t count = 0;  ///< chunks
   std::int32_t all_rows = 0;
   std::int32_t longest = 0;  ///< keys of the longest segment
 
@@ -452,8 +466,12 @@ struct Cut {
     const Segment& segment = p.segments[chunk.segment];
     const std::int32_t kv_head = i % per_chunk() / parts;
     const std::int32_t head = i % parts * heads;
-    return {&segment, chunk.row, min_of(rows, segment.row_count - chunk.row), kv_head * group + head,
-            min_of(heads, group - head), kv_head};
+    return {&segment,
+            chunk.row,
+            min_of(rows, segment.row_count - chunk.row),
+            kv_head * group + head,
+            min_of(heads, group - head),
+            kv_head};
   }
 };
 

@@ -1,9 +1,9 @@
 // What the AVX2 translation units share: vector forms of math.h, loads of stored formats, thread helpers.
 // Include only from *_avx2.cpp.
 //
-// Everything is static or in an unnamed namespace: code compiled with -mavx2 must never be the copy the linker
-// picks for a machine without it. No standard container or algorithm is used for the same reason.
-// Each function gives, lane for lane, the bits of its namesake in math.h or ops_scalar.cpp.
+// Everything is static or in an unnamed namespace: code compiled with -mavx2 must never be the copy the
+// linker picks for a machine without it. No standard container or algorithm is used for the same reason. Each
+// function gives, lane for lane, the bits of its namesake in math.h or ops_scalar.cpp.
 #pragma once
 
 #include <immintrin.h>
@@ -29,7 +29,8 @@ inline T min_of(T a, T b) {
 
 template <class F>
 inline void parallel_for(Stream& s, int items, F&& f) {
-  s.pool.run(items, [](void* context, int i) { (*static_cast<F*>(context))(i); }, &f);
+  s.pool.run(
+      items, [](void* context, int i) { (*static_cast<F*>(context))(i); }, &f);
 }
 
 /// f(begin, end) over ranges of [0, rows); one range, on this thread, when the work is small.
@@ -39,8 +40,7 @@ inline void parallel_rows(Stream& s, std::int32_t rows, std::int32_t elements_pe
   const auto grain = static_cast<std::int32_t>(
       min_of<std::int64_t>(rows, kElementsPerItem / (elements_per_row > 0 ? elements_per_row : 1) + 1));
   if (grain >= rows) return f(0, rows);
-  parallel_for(s, (rows + grain - 1) / grain,
-               [&](int i) { f(i * grain, min_of(rows, (i + 1) * grain)); });
+  parallel_for(s, (rows + grain - 1) / grain, [&](int i) { f(i * grain, min_of(rows, (i + 1) * grain)); });
 }
 
 // Loads of eight stored elements as f32.
@@ -138,7 +138,7 @@ inline void store_panel(const LinearParams& p, std::int64_t row, int panel, cons
 }
 
 /// Panels that one item works on side by side: enough independent memory streams and FMA chains when rows are
-/// few, but no so many that threads run out of items.
+/// few, but not so many that threads run out of items.
 inline int panels_per_item(std::int32_t rows, int panels, int threads) {
   if (rows == 1 && panels >= 16 * threads) return 4;
   if (rows <= 3 && panels >= 4 * threads) return 2;

@@ -77,7 +77,8 @@ std::size_t linear_workspace_bytes(std::int32_t rows, std::int32_t k, Recipe rec
 }
 
 std::size_t attention_workspace_bytes(std::int32_t rows, std::int32_t num_q_heads, std::int32_t head_dim) {
-  return attention_chunk_bytes(rows) + align64(std::size_t{4} * kSlotRows * num_q_heads * (head_dim + kSlotHeader));
+  return attention_chunk_bytes(rows) +
+         align64(std::size_t{4} * kSlotRows * num_q_heads * (head_dim + kSlotHeader));
 }
 
 std::size_t kv_head_bytes(DType type, std::int32_t block_tokens, std::int32_t head_dim) {

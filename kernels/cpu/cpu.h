@@ -6,9 +6,9 @@
 //  2. All instruction sets use the same packed weights and KV layout (layout.h): memory packed by one device
 //     may be read by another.
 //
-// Thread rule: one thread at a time submits operations to a device's stream; it takes part in the work, and an
-// operation has finished when the call returns. Different devices are independent.
-// Not here: memory (callers bring it), clocks, logging, policy.
+// Thread rule: one thread at a time submits operations to a device's stream; it takes part in the work, and
+// an operation has finished when the call returns. Different devices are independent. Not here: memory
+// (callers bring it), clocks, logging, policy.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ const char* isa_name(Isa isa);
 int cores_available();
 
 struct CpuOptions {
-  int threads = 0;        ///< threads that compute, the caller included; 0 = cores_available()
-  Isa isa = Isa::kAuto;   ///< REQUIRES isa_supported(isa)
+  int threads = 0;       ///< threads that compute, the caller included; 0 = cores_available()
+  Isa isa = Isa::kAuto;  ///< REQUIRES isa_supported(isa)
 };
 
 class CpuDevice {

@@ -1,7 +1,8 @@
 // Byte layouts of the CPU back end: packed weights, quantised activations, KV planes.
 //
-// Weights. A panel is 16 output columns (rows of the file's matrix; n is padded to 16 with zero bytes), panels
-// follow one another, and inside a panel K runs sequentially, so one output is one chain whatever the batch:
+// Weights. A panel is 16 output columns (rows of the file's matrix; n is padded to 16 with zero bytes),
+// panels follow one another, and inside a panel K runs sequentially, so one output is one chain whatever the
+// batch:
 //
 //   f32, f16, bf16   [k][16]
 //   per block of 32 k:
@@ -25,7 +26,8 @@
 namespace barg::ops::cpu {
 
 inline constexpr int kPanel = 16;       ///< columns of a panel
-inline constexpr int kQuantBlock = 32;  ///< elements per scale, weights and activations
+inline constexpr int kQuantBlock = 32;  ///< weights per scale
+inline constexpr int kHalfBlock = 16;   ///< activations per scale: two for each block of weights
 inline constexpr int kMaxHeadDim = 256;
 inline constexpr const char* kLayoutId = "cpu-k_dt-v_td-1";
 
@@ -38,12 +40,18 @@ static constexpr int num_panels(std::int32_t n) { return (n + kPanel - 1) / kPan
 /// Bytes of `k` consecutive k of one panel; k is a multiple of the block size.
 static constexpr std::size_t panel_bytes(DType t, std::int32_t k) {
   switch (t) {
-    case DType::kF32: return std::size_t{64} * k;
-    case DType::kF16: return std::size_t{32} * k;
-    case DType::kBF16: return std::size_t{32} * k;
-    case DType::kQ8_0: return std::size_t{544} * (k / kQuantBlock);
-    case DType::kQ4_0: return std::size_t{288} * (k / kQuantBlock);
-    case DType::kQ4_1: return std::size_t{320} * (k / kQuantBlock);
+    case DType::kF32:
+      return std::size_t{64} * k;
+    case DType::kF16:
+      return std::size_t{32} * k;
+    case DType::kBF16:
+      return std::size_t{32} * k;
+    case DType::kQ8_0:
+      return std::size_t{544} * (k / kQuantBlock);
+    case DType::kQ4_0:
+      return std::size_t{288} * (k / kQuantBlock);
+    case DType::kQ4_1:
+      return std::size_t{320} * (k / kQuantBlock);
   }
   return 0;
 }
@@ -60,22 +68,24 @@ static inline std::uint16_t load_u16(const std::byte* p) {
 
 /// Activations of recipe int8 as `linear` keeps them in its workspace: five arrays over rows.
 struct QuantisedRows {
-  std::int8_t* q;         ///< [rows][k], each in -127 .. 127
-  std::int16_t* q16;      ///< [rows][k], the same numbers; a back end may leave it unused
-  float* scale;           ///< [rows][k / 32]
-  std::int32_t* sum;      ///< [rows][k / 32], sum of q over the block
-  float* scaled_sum;      ///< [rows][k / 32], scale * float(sum)
+  std::int8_t* q;     ///< [rows][k], each in -127 .. 127
+  std::int16_t* q16;  ///< [rows][k], the same numbers; a back end may leave it unused
+  float* scale;       ///< [rows][k / 16]
+  std::int32_t* sum;  ///< [rows][k / 16], sum of q over the half block
+  float* scaled_sum;  ///< [rows][k / 32], fma(scale1, float(sum1), scale0 * float(sum0)) of a block's halves
   std::int32_t k;
 
   const std::int8_t* row_q(std::int64_t row) const { return q + row * k; }
   std::int64_t block(std::int64_t row, int b) const { return row * (k / kQuantBlock) + b; }
+  std::int64_t half(std::int64_t row, int b) const { return row * (k / kHalfBlock) + 2 * b; }
 };
 
 static constexpr std::size_t align64(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 static constexpr std::size_t quantised_rows_bytes(std::int64_t rows, std::int32_t k) {
   const auto blocks = static_cast<std::size_t>(rows) * ((k + kQuantBlock - 1) / kQuantBlock);
-  return align64(blocks * kQuantBlock) + align64(blocks * kQuantBlock * 2) + 3 * align64(blocks * 4);
+  return align64(blocks * kQuantBlock) + align64(blocks * kQuantBlock * 2) + 2 * align64(blocks * 8) +
+         align64(blocks * 4);
 }
 
 static inline QuantisedRows quantised_rows(void* workspace, std::int64_t rows, std::int32_t k) {
@@ -88,9 +98,9 @@ static inline QuantisedRows quantised_rows(void* workspace, std::int64_t rows, s
   out.q16 = reinterpret_cast<std::int16_t*>(bytes);
   bytes += align64(blocks * kQuantBlock * 2);
   out.scale = reinterpret_cast<float*>(bytes);
-  bytes += align64(blocks * 4);
+  bytes += align64(blocks * 8);
   out.sum = reinterpret_cast<std::int32_t*>(bytes);
-  bytes += align64(blocks * 4);
+  bytes += align64(blocks * 8);
   out.scaled_sum = reinterpret_cast<float*>(bytes);
   return out;
 }
@@ -102,11 +112,13 @@ static inline std::byte* kv_plane(const KvLayerView& kv, BlockId block, std::int
   return kv.base + static_cast<std::int64_t>(block) * kv.block_stride + head * kv.head_stride;
 }
 
-/// Attention's workspace: a list of row chunks, then slots for the results of single splits (kSlotRows times the
-/// query heads, each kSlotHeader floats and a head).
+/// Attention's workspace: a list of row chunks, then slots for the results of single splits (kSlotRows times
+/// the query heads, each kSlotHeader floats and a head).
 inline constexpr std::int32_t kSlotRows = 32;
 inline constexpr std::int32_t kSlotHeader = 16;
-static constexpr std::size_t attention_chunk_bytes(std::int32_t rows) { return align64(std::size_t{8} * rows); }
+static constexpr std::size_t attention_chunk_bytes(std::int32_t rows) {
+  return align64(std::size_t{8} * rows);
+}
 
 // Operations without arithmetic: one copy serves every table (common.cpp).
 std::size_t packed_bytes(DType type, std::int32_t n, std::int32_t k);

@@ -8,9 +8,9 @@
 namespace barg::ops::cpu {
 namespace {
 
-constexpr int kRowsPerItem = 48;   // their activations stay in L2 while panels pass by
+constexpr int kRowsPerItem = 48;  // their activations stay in L2 while panels pass by
 constexpr int kTileElements = 256 * kPanel;
-constexpr int kMaxRows = 6;        // 12 accumulators + 2 weights + 1 activation of 16 registers
+constexpr int kMaxRows = 6;  // 12 accumulators + 2 weights + 1 activation of 16 registers
 
 /// acc[MR][NP * 16] += x[MR][count] * w[NP][count][16].
 template <int MR, int NP, class W>
@@ -114,12 +114,18 @@ void dequantise(const std::byte* src, int count, float* tile) {
 
 void fill_tile(DType type, const std::byte* src, int count, float* tile) {
   switch (type) {
-    case DType::kF32: return;  // read in place
-    case DType::kF16: return widen<F16>(src, count, tile);
-    case DType::kBF16: return widen<BF16>(src, count, tile);
-    case DType::kQ8_0: return dequantise<DType::kQ8_0>(src, count, tile);
-    case DType::kQ4_0: return dequantise<DType::kQ4_0>(src, count, tile);
-    case DType::kQ4_1: return dequantise<DType::kQ4_1>(src, count, tile);
+    case DType::kF32:
+      return;  // read in place
+    case DType::kF16:
+      return widen<F16>(src, count, tile);
+    case DType::kBF16:
+      return widen<BF16>(src, count, tile);
+    case DType::kQ8_0:
+      return dequantise<DType::kQ8_0>(src, count, tile);
+    case DType::kQ4_0:
+      return dequantise<DType::kQ4_0>(src, count, tile);
+    case DType::kQ4_1:
+      return dequantise<DType::kQ4_1>(src, count, tile);
   }
 }
 

@@ -1,5 +1,5 @@
-// linear, recipe int8, AVX2: int8 activations, exact integers inside a block of 32, one FMA per block in order
-// (two for q4_1). int8_dot in ops_scalar.cpp is the specification.
+// linear, recipe int8, AVX2: int8 activations with a scale per 16, exact integers inside a half block, the
+// halves and then the blocks added in order. int8_dot in ops_scalar.cpp is the specification.
 //
 // 4-bit weights are unsigned nibbles: vpmaddubsw(u8 weight, s8 activation) adds two products of at most
 // 15 * 127, and all eight of a block fit 16 bits (8 * 2 * 15 * 127 = 30480), so one vpmaddwd per block does.
@@ -28,25 +28,32 @@ inline std::uint32_t max_bits8(__m256i v) {
   return static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1))));
 }
 
-void quantise_block(const float* x, const QuantisedRows& out, std::int64_t row, int b, bool wide) {
+/// Sixteen activations to two vectors of integers.
+void quantise_half(__m256 v0, __m256 v1, __m256i* q, float& scale, std::int32_t& sum) {
   const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
-  __m256 v[4];
-  __m256i max = _mm256_setzero_si256();
-  for (int i = 0; i < 4; ++i) {
-    v[i] = _mm256_loadu_ps(x + i * 8);
-    max = _mm256_max_epi32(max, _mm256_and_si256(_mm256_castps_si256(v[i]), magnitude));
-  }
+  const __m256i max = _mm256_max_epi32(_mm256_and_si256(_mm256_castps_si256(v0), magnitude),
+                                       _mm256_and_si256(_mm256_castps_si256(v1), magnitude));
   float d = bits_float(max_bits8(max)) / 127.0f;
   float inverse = 1.0f / d;
   if (d < 1.17549435e-38f) d = inverse = 0.0f;
-  __m256i q[4];
-  for (int i = 0; i < 4; ++i) {
+  const __m256 v[2] = {v0, v1};
+  for (int i = 0; i < 2; ++i) {
     __m256 t = _mm256_mul_ps(v[i], _mm256_set1_ps(inverse));
     t = _mm256_min_ps(t, _mm256_set1_ps(127.0f));
     t = _mm256_max_ps(t, _mm256_set1_ps(-127.0f));
     q[i] = _mm256_cvtps_epi32(t);
   }
-  const int sum = sum8(_mm256_add_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3])));
+  scale = d;
+  sum = sum8(_mm256_add_epi32(q[0], q[1]));
+}
+
+void quantise_block(const float* x, const QuantisedRows& out, std::int64_t row, int b, bool wide) {
+  __m256i q[4];
+  float* d = out.scale + out.half(row, b);
+  std::int32_t* sum = out.sum + out.half(row, b);
+  for (int h = 0; h < 2; ++h) {
+    quantise_half(_mm256_loadu_ps(x + h * 16), _mm256_loadu_ps(x + h * 16 + 8), q + h * 2, d[h], sum[h]);
+  }
   // The packs work on 128-bit halves; the permutations put the elements back in order.
   const __m256i low = _mm256_permute4x64_epi64(_mm256_packs_epi32(q[0], q[1]), 0xd8);
   const __m256i high = _mm256_permute4x64_epi64(_mm256_packs_epi32(q[2], q[3]), 0xd8);
@@ -57,23 +64,25 @@ void quantise_block(const float* x, const QuantisedRows& out, std::int64_t row, 
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out.q16 + at), low);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out.q16 + at + 16), high);
   }
-  const std::int64_t block = out.block(row, b);
-  out.scale[block] = d;
-  out.sum[block] = sum;
-  out.scaled_sum[block] = d * static_cast<float>(sum);
+  out.scaled_sum[out.block(row, b)] =
+      fma(d[1], static_cast<float>(sum[1]), d[0] * static_cast<float>(sum[0]));
 }
 
 // --- one row ---------------------------------------------------------------------------------------------
 
-struct Pair {
-  __m256i low, high;  ///< columns 0-7 and 8-15
+/// Activations times their scales against the integers of one packed block, both halves added:
+/// fma(float(s1), d1, float(s0) * d0) of columns 0-7 and 8-15.
+struct FloatPair {
+  __m256 low, high;
 };
 
-/// Integer sums of one packed block and 32 activations.
 template <DType T>
-inline Pair block_sums(const std::byte* units, const std::int8_t* q, std::int32_t q_sum) {
+inline FloatPair block_sums(const std::byte* units, const std::int8_t* q, const float* d,
+                            const std::int32_t* q_sum) {
   const __m256i ones = _mm256_set1_epi16(1);
-  __m256i sum[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+  const __m256i nibble = _mm256_set1_epi8(15);
+  __m256i sum[2][2] = {{_mm256_setzero_si256(), _mm256_setzero_si256()},
+                       {_mm256_setzero_si256(), _mm256_setzero_si256()}};
   if constexpr (T == DType::kQ8_0) {
 #pragma GCC unroll 8
     for (int g = 0; g < 8; ++g) {
@@ -82,33 +91,38 @@ inline Pair block_sums(const std::byte* units, const std::int8_t* q, std::int32_
       for (int c = 0; c < 2; ++c) {
         const __m256i w = load_i(units + g * 64 + c * 32);
         const __m256i products = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
-        sum[c] = _mm256_add_epi32(sum[c], _mm256_madd_epi16(products, ones));
-        asm volatile("" : "+x"(sum[c]));  // see tile_rows
+        sum[g / 4][c] = _mm256_add_epi32(sum[g / 4][c], _mm256_madd_epi16(products, ones));
+        asm volatile("" : "+x"(sum[g / 4][c]));  // see tile_rows
       }
     }
-    return {sum[0], sum[1]};
-  }
-  const __m256i nibble = _mm256_set1_epi8(15);
+  } else {
 #pragma GCC unroll 4
-  for (int g = 0; g < 4; ++g) {
-    const __m256i a_low = broadcast4(q + g * 4);
-    const __m256i a_high = broadcast4(q + 16 + g * 4);
+    for (int g = 0; g < 4; ++g) {
+      const __m256i a_low = broadcast4(q + g * 4);
+      const __m256i a_high = broadcast4(q + 16 + g * 4);
 #pragma GCC unroll 2
-    for (int c = 0; c < 2; ++c) {
-      const __m256i w = load_i(units + g * 64 + c * 32);
-      const __m256i low = _mm256_and_si256(w, nibble);
-      const __m256i high = _mm256_and_si256(_mm256_srli_epi16(w, 4), nibble);
-      sum[c] = _mm256_add_epi16(sum[c], _mm256_maddubs_epi16(low, a_low));
-      sum[c] = _mm256_add_epi16(sum[c], _mm256_maddubs_epi16(high, a_high));
-      asm volatile("" : "+x"(sum[c]));  // see tile_rows
+      for (int c = 0; c < 2; ++c) {
+        const __m256i w = load_i(units + g * 64 + c * 32);
+        const __m256i low = _mm256_and_si256(w, nibble);
+        const __m256i high = _mm256_and_si256(_mm256_srli_epi16(w, 4), nibble);
+        sum[0][c] = _mm256_add_epi16(sum[0][c], _mm256_maddubs_epi16(low, a_low));
+        sum[1][c] = _mm256_add_epi16(sum[1][c], _mm256_maddubs_epi16(high, a_high));
+        asm volatile("" : "+x"(sum[0][c]), "+x"(sum[1][c]));  // see tile_rows
+      }
     }
   }
-  Pair out{_mm256_madd_epi16(sum[0], ones), _mm256_madd_epi16(sum[1], ones)};
-  if constexpr (T == DType::kQ4_0) {
-    const __m256i offset = _mm256_set1_epi32(8 * q_sum);
-    out = {_mm256_sub_epi32(out.low, offset), _mm256_sub_epi32(out.high, offset)};
+  __m256 t[2];
+#pragma GCC unroll 2
+  for (int c = 0; c < 2; ++c) {
+    __m256i s[2];
+    for (int h = 0; h < 2; ++h) {
+      s[h] = T == DType::kQ8_0 ? sum[h][c] : _mm256_madd_epi16(sum[h][c], ones);
+      if constexpr (T == DType::kQ4_0) s[h] = _mm256_sub_epi32(s[h], _mm256_set1_epi32(8 * q_sum[h]));
+    }
+    t[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s[1]), _mm256_set1_ps(d[1]),
+                           _mm256_mul_ps(_mm256_cvtepi32_ps(s[0]), _mm256_set1_ps(d[0])));
   }
-  return out;
+  return {t[0], t[1]};
 }
 
 /// One row against NP panels side by side (as many memory streams).
@@ -123,16 +137,14 @@ void item_row(const LinearParams& p, const QuantisedRows& x, int row, int panel)
   }
   const std::int8_t* q = x.row_q(row);
   for (int b = 0; b < x.k / kQuantBlock; ++b, q += kQuantBlock) {
-    const std::int64_t at = x.block(row, b);
-    const __m256 d = _mm256_set1_ps(x.scale[at]);
-    const __m256 scaled_sum = _mm256_set1_ps(x.scaled_sum[at]);
+    const std::int64_t half = x.half(row, b);
+    const __m256 scaled_sum = _mm256_set1_ps(x.scaled_sum[x.block(row, b)]);
 #pragma GCC unroll 4
     for (int i = 0; i < NP; ++i) {
       const std::byte* block = w[i] + panel_bytes(T, b * kQuantBlock);
-      const Pair sums = block_sums<T>(block + kHeader, q, x.sum[at]);
-      acc[i][0] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums.low), _mm256_mul_ps(F16::load(block), d), acc[i][0]);
-      acc[i][1] =
-          _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums.high), _mm256_mul_ps(F16::load(block + 16), d), acc[i][1]);
+      const FloatPair sums = block_sums<T>(block + kHeader, q, x.scale + half, x.sum + half);
+      acc[i][0] = _mm256_fmadd_ps(F16::load(block), sums.low, acc[i][0]);
+      acc[i][1] = _mm256_fmadd_ps(F16::load(block + 16), sums.high, acc[i][1]);
       if constexpr (T == DType::kQ4_1) {
         acc[i][0] = _mm256_fmadd_ps(F16::load(block + 32), scaled_sum, acc[i][0]);
         acc[i][1] = _mm256_fmadd_ps(F16::load(block + 48), scaled_sum, acc[i][1]);
@@ -161,8 +173,8 @@ void unpack(const std::byte* block, int blocks, Tile& tile) {
   constexpr int kHeader = (T == DType::kQ4_1 ? 2 : 1) * kPanel * 2;
   const __m256i nibble = _mm256_set1_epi8(15);
   // Bytes 0, 1 (or 2, 3) of each 32-bit lane to the upper halves of its two 16-bit lanes.
-  const __m256i even = _mm256_broadcastsi128_si256(
-      _mm_setr_epi8(-1, 0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13));
+  const __m256i even =
+      _mm256_broadcastsi128_si256(_mm_setr_epi8(-1, 0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13));
   const __m256i odd = _mm256_add_epi8(even, _mm256_set1_epi16(0x0200));
   auto* out = reinterpret_cast<__m256i*>(tile.weights);
   for (int b = 0; b < blocks; ++b, block += panel_bytes(T, kQuantBlock)) {
@@ -188,48 +200,68 @@ void unpack(const std::byte* block, int blocks, Tile& tile) {
   }
 }
 
+/// Integer sums of half a block for MR rows, as floats times the half's activation scale.
+template <DType T, int MR>
+inline void half_sums(const __m256i* w, const QuantisedRows& x, std::int64_t k, const std::int64_t* half,
+                      __m256 (*t)[2], bool second) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  __m256i sum[MR][2];
+#pragma GCC unroll 4
+  for (int m = 0; m < MR; ++m) sum[m][0] = sum[m][1] = _mm256_setzero_si256();
+#pragma GCC unroll 8
+  for (int g = 0; g < (T == DType::kQ8_0 ? 8 : 4); ++g, w += 2) {
+#pragma GCC unroll 4
+    for (int m = 0; m < MR; ++m) {
+      if constexpr (T == DType::kQ8_0) {
+        const __m256i a = broadcast4(x.q16 + k + std::int64_t{m} * x.k + g * 2);
+        sum[m][0] = _mm256_add_epi32(sum[m][0], _mm256_madd_epi16(w[0], a));
+        sum[m][1] = _mm256_add_epi32(sum[m][1], _mm256_madd_epi16(w[1], a));
+      } else {
+        const __m256i a = broadcast4(x.q + k + std::int64_t{m} * x.k + g * 4);
+        sum[m][0] = _mm256_add_epi16(sum[m][0], _mm256_maddubs_epi16(w[0], a));
+        sum[m][1] = _mm256_add_epi16(sum[m][1], _mm256_maddubs_epi16(w[1], a));
+      }
+      // Without this GCC reassociates the integer sums and spills the products.
+      asm volatile("" : "+x"(sum[m][0]), "+x"(sum[m][1]));
+    }
+  }
+#pragma GCC unroll 4
+  for (int m = 0; m < MR; ++m) {
+    const __m256 d = _mm256_set1_ps(x.scale[half[m]]);
+#pragma GCC unroll 2
+    for (int c = 0; c < 2; ++c) {
+      __m256i s = sum[m][c];
+      if constexpr (T != DType::kQ8_0) s = _mm256_madd_epi16(s, ones);
+      if constexpr (T == DType::kQ4_0) s = _mm256_sub_epi32(s, _mm256_set1_epi32(8 * x.sum[half[m]]));
+      const __m256 f = _mm256_cvtepi32_ps(s);
+      t[m][c] = second ? _mm256_fmadd_ps(f, d, t[m][c]) : _mm256_mul_ps(f, d);
+    }
+  }
+}
+
 /// acc[MR][16] += blocks [b0, b0 + blocks) of rows [row, row + MR).
 template <DType T, int MR>
 void tile_rows(const Tile& tile, const QuantisedRows& x, int row, int b0, int blocks, float* acc) {
-  const __m256i ones = _mm256_set1_epi16(1);
+  constexpr int kHalfUnits = T == DType::kQ8_0 ? 16 : 8;
   const auto* w = reinterpret_cast<const __m256i*>(tile.weights);
-  for (int b = 0; b < blocks; ++b) {
-    __m256i sum[MR][2];
-#pragma GCC unroll 4
-    for (int m = 0; m < MR; ++m) sum[m][0] = sum[m][1] = _mm256_setzero_si256();
+  for (int b = 0; b < blocks; ++b, w += 2 * kHalfUnits) {
     const std::int64_t k = std::int64_t{row} * x.k + (b0 + b) * kQuantBlock;
-#pragma GCC unroll 16
-    for (int g = 0; g < (T == DType::kQ8_0 ? 16 : 8); ++g, w += 2) {
-#pragma GCC unroll 4
-      for (int m = 0; m < MR; ++m) {
-        if constexpr (T == DType::kQ8_0) {
-          const __m256i a = broadcast4(x.q16 + k + std::int64_t{m} * x.k + g * 2);
-          sum[m][0] = _mm256_add_epi32(sum[m][0], _mm256_madd_epi16(w[0], a));
-          sum[m][1] = _mm256_add_epi32(sum[m][1], _mm256_madd_epi16(w[1], a));
-        } else {
-          const __m256i a = broadcast4(x.q + k + std::int64_t{m} * x.k + g * 4);
-          sum[m][0] = _mm256_add_epi16(sum[m][0], _mm256_maddubs_epi16(w[0], a));
-          sum[m][1] = _mm256_add_epi16(sum[m][1], _mm256_maddubs_epi16(w[1], a));
-        }
-        // Without this GCC reassociates the integer sums and spills the products.
-        asm volatile("" : "+x"(sum[m][0]), "+x"(sum[m][1]));
-      }
-    }
+    std::int64_t half[MR];
+    for (int m = 0; m < MR; ++m) half[m] = x.half(row + m, b0 + b);
+    __m256 t[MR][2];
+    half_sums<T, MR>(w, x, k, half, t, false);
+    for (int m = 0; m < MR; ++m) ++half[m];
+    half_sums<T, MR>(w + kHalfUnits, x, k + kHalfBlock, half, t, true);
 #pragma GCC unroll 4
     for (int m = 0; m < MR; ++m) {
-      const std::int64_t at = x.block(row + m, b0 + b);
-      const __m256 d = _mm256_set1_ps(x.scale[at]);
 #pragma GCC unroll 2
       for (int c = 0; c < 2; ++c) {
-        __m256i s = sum[m][c];
-        if constexpr (T != DType::kQ8_0) s = _mm256_madd_epi16(s, ones);
-        if constexpr (T == DType::kQ4_0) s = _mm256_sub_epi32(s, _mm256_set1_epi32(8 * x.sum[at]));
         float* slot = acc + m * kPanel + c * 8;
-        const __m256 scale = _mm256_mul_ps(_mm256_load_ps(tile.scale + b * kPanel + c * 8), d);
-        __m256 a = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s), scale, _mm256_load_ps(slot));
+        __m256 a =
+            _mm256_fmadd_ps(_mm256_load_ps(tile.scale + b * kPanel + c * 8), t[m][c], _mm256_load_ps(slot));
         if constexpr (T == DType::kQ4_1) {
           a = _mm256_fmadd_ps(_mm256_load_ps(tile.minimum + b * kPanel + c * 8),
-                              _mm256_set1_ps(x.scaled_sum[at]), a);
+                              _mm256_set1_ps(x.scaled_sum[x.block(row + m, b0 + b)]), a);
         }
         _mm256_store_ps(slot, a);
       }
@@ -289,10 +321,14 @@ void linear_type(Stream& s, const LinearParams& p) {
 
 void linear_int8_avx2(Stream& s, const LinearParams& p) {
   switch (p.weight.dtype) {
-    case DType::kQ8_0: return linear_type<DType::kQ8_0>(s, p);
-    case DType::kQ4_0: return linear_type<DType::kQ4_0>(s, p);
-    case DType::kQ4_1: return linear_type<DType::kQ4_1>(s, p);
-    default: return linear_f32_avx2(s, p);
+    case DType::kQ8_0:
+      return linear_type<DType::kQ8_0>(s, p);
+    case DType::kQ4_0:
+      return linear_type<DType::kQ4_0>(s, p);
+    case DType::kQ4_1:
+      return linear_type<DType::kQ4_1>(s, p);
+    default:
+      return linear_f32_avx2(s, p);
   }
 }
 

@@ -59,12 +59,18 @@ void embed_row(const EmbedParams& p, std::int32_t r) {
   const PackedWeight& w = p.table;
   float* out = p.out + std::int64_t{r} * w.k;
   switch (w.dtype) {
-    case DType::kF32: return gather_float<F32>(w, p.ids[r], p.scale, out);
-    case DType::kF16: return gather_float<F16>(w, p.ids[r], p.scale, out);
-    case DType::kBF16: return gather_float<BF16>(w, p.ids[r], p.scale, out);
-    case DType::kQ8_0: return gather_blocks<DType::kQ8_0>(w, p.ids[r], p.scale, out);
-    case DType::kQ4_0: return gather_blocks<DType::kQ4_0>(w, p.ids[r], p.scale, out);
-    case DType::kQ4_1: return gather_blocks<DType::kQ4_1>(w, p.ids[r], p.scale, out);
+    case DType::kF32:
+      return gather_float<F32>(w, p.ids[r], p.scale, out);
+    case DType::kF16:
+      return gather_float<F16>(w, p.ids[r], p.scale, out);
+    case DType::kBF16:
+      return gather_float<BF16>(w, p.ids[r], p.scale, out);
+    case DType::kQ8_0:
+      return gather_blocks<DType::kQ8_0>(w, p.ids[r], p.scale, out);
+    case DType::kQ4_0:
+      return gather_blocks<DType::kQ4_0>(w, p.ids[r], p.scale, out);
+    case DType::kQ4_1:
+      return gather_blocks<DType::kQ4_1>(w, p.ids[r], p.scale, out);
   }
 }
 

@@ -13,7 +13,8 @@ namespace {
 
 template <class F>
 void parallel_for(Stream& s, int items, F&& f) {
-  s.pool.run(items, [](void* context, int i) { (*static_cast<F*>(context))(i); }, &f);
+  s.pool.run(
+      items, [](void* context, int i) { (*static_cast<F*>(context))(i); }, &f);
 }
 
 float minus_infinity() { return -__builtin_inff(); }
@@ -77,47 +78,57 @@ void linear_f32_panel(const LinearParams& p, int panel) {
   }
 }
 
-/// One block of 32 activations: d = max |x| / 127; q = round_half_even(x * (1 / d)) clamped to +-127.
+/// Half a block, 16 activations: d = max |x| / 127; q = round_half_even(x * (1 / d)) clamped to +-127.
 /// A maximum so small that d is not a normal number counts as zero; a NaN or inf makes d NaN or inf, so that
 /// the outputs are not finite either.
-void quantise_block(const float* x, const QuantisedRows& out, std::int64_t row, int b) {
+void quantise_half(const float* x, std::int8_t* q, float& scale, std::int32_t& q_sum) {
   std::uint32_t max_bits = 0;  // magnitudes compare like integers, and a NaN is above them all
-  for (int i = 0; i < kQuantBlock; ++i) {
+  for (int i = 0; i < kHalfBlock; ++i) {
     const std::uint32_t bits = float_bits(x[i]) & 0x7fffffffu;
     max_bits = bits > max_bits ? bits : max_bits;
   }
   float d = bits_float(max_bits) / 127.0f;
   float inverse = 1.0f / d;
   if (d < 1.17549435e-38f) d = inverse = 0.0f;
-  std::int8_t* q = out.q + row * out.k + b * kQuantBlock;
   std::int32_t sum = 0;
-  for (int i = 0; i < kQuantBlock; ++i) {
+  for (int i = 0; i < kHalfBlock; ++i) {
     float t = x[i] * inverse;
     t = t < 127.0f ? t : 127.0f;  // NaN gives 127
     t = t > -127.0f ? t : -127.0f;
     q[i] = static_cast<std::int8_t>((t + math::kRound) - math::kRound);
     sum += q[i];
   }
-  const std::int64_t at = out.block(row, b);
-  out.scale[at] = d;
-  out.sum[at] = sum;
-  out.scaled_sum[at] = d * static_cast<float>(sum);
+  scale = d;
+  q_sum = sum;
 }
 
-/// Recipe int8: per block of 32, in order,
-///   q8_0, q4_0:  acc = fma(float(sum of w q), d_w * d_x, acc)              the sum is exact; w of q4_0 is q - 8
-///   q4_1:        the same, then acc = fma(m_w, d_x * float(sum of q), acc)
-/// and at the end + bias. Both products of scales are rounded to f32 first.
-float int8_dot(const PackedWeight& w, const std::byte* panel, int c, const QuantisedRows& x, std::int64_t row) {
+void quantise_block(const float* x, const QuantisedRows& out, std::int64_t row, int b) {
+  std::int8_t* q = out.q + row * out.k + b * kQuantBlock;
+  float* d = out.scale + out.half(row, b);
+  std::int32_t* sum = out.sum + out.half(row, b);
+  for (int h = 0; h < 2; ++h) quantise_half(x + h * kHalfBlock, q + h * kHalfBlock, d[h], sum[h]);
+  out.scaled_sum[out.block(row, b)] =
+      fma(d[1], static_cast<float>(sum[1]), d[0] * static_cast<float>(sum[0]));
+}
+
+/// Recipe int8: per block of 32 weights, in order, with s0 and s1 the exact integer sums of w q over its
+/// halves (w of q4_0 is nibble - 8) and d0 and d1 the halves' activation scales:
+///   t = fma(float(s1), d1, float(s0) * d0);  acc = fma(d_w, t, acc)
+///   q4_1: then acc = fma(m_w, scaled_sum, acc)
+/// and at the end + bias.
+float int8_dot(const PackedWeight& w, const std::byte* panel, int c, const QuantisedRows& x,
+               std::int64_t row) {
   float acc = 0.0f;
   for (int b = 0; b < w.k / kQuantBlock; ++b) {
     const std::byte* block = panel + panel_bytes(w.dtype, b * kQuantBlock);
     const std::int8_t* q = x.row_q(row) + b * kQuantBlock;
-    std::int32_t sum = 0;
-    for (int e = 0; e < kQuantBlock; ++e) sum += quantised_element(w.dtype, block, e, c) * q[e];
-    const std::int64_t at = x.block(row, b);
-    acc = fma(static_cast<float>(sum), block_scale(block, c) * x.scale[at], acc);
-    if (w.dtype == DType::kQ4_1) acc = fma(block_minimum(block, c), x.scaled_sum[at], acc);
+    std::int32_t sum[2] = {0, 0};
+    for (int e = 0; e < kQuantBlock; ++e)
+      sum[e / kHalfBlock] += quantised_element(w.dtype, block, e, c) * q[e];
+    const float* d = x.scale + x.half(row, b);
+    const float t = fma(static_cast<float>(sum[1]), d[1], static_cast<float>(sum[0]) * d[0]);
+    acc = fma(block_scale(block, c), t, acc);
+    if (w.dtype == DType::kQ4_1) acc = fma(block_minimum(block, c), x.scaled_sum[x.block(row, b)], acc);
   }
   return acc;
 }
@@ -245,7 +256,8 @@ void rope_kv_write(Stream&, const RopeKvParams& p) {
       const std::int32_t slot = position % kv.block_tokens;
       const float* cos = p.cos + row * half;
       const float* sin = p.sin + row * half;
-      for (std::int32_t h = 0; h < p.num_q_heads; ++h) rotate(p.q + row * p.q_stride + h * dim, cos, sin, half);
+      for (std::int32_t h = 0; h < p.num_q_heads; ++h)
+        rotate(p.q + row * p.q_stride + h * dim, cos, sin, half);
       for (std::int32_t h = 0; h < kv.num_kv_heads; ++h) {
         float* k = p.k + row * p.kv_stride + h * dim;
         const float* v = p.v + row * p.kv_stride + h * dim;
@@ -305,7 +317,8 @@ Partial attend_split(const AttentionParams& p, const Query& query, std::int32_t 
     for (int l = 0; l < kLanes; ++l) lanes[l] = fma(lanes[l], c, e[l] + e[l + kLanes]);
     for (std::int32_t d = 0; d < kv.head_dim; ++d) out.acc[d] *= c;
     for (std::int32_t j = from; j <= to; ++j) {
-      const std::byte* plane = kv_plane(kv, query.block_table[j / kv.block_tokens], query.kv_head) + kv.v_offset;
+      const std::byte* plane =
+          kv_plane(kv, query.block_table[j / kv.block_tokens], query.kv_head) + kv.v_offset;
       const std::int64_t slot = std::int64_t{j % kv.block_tokens} * kv.head_dim;
       for (std::int32_t d = 0; d < kv.head_dim; ++d) {
         out.acc[d] = fma(e[j - tile], kv_load(kv.dtype, plane, slot + d), out.acc[d]);

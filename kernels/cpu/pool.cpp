@@ -81,7 +81,8 @@ void WorkerPool::worker_loop(const std::stop_token& stop) {
     if (!try_join()) continue;
     take_items();
     const std::uint32_t left = gate_.fetch_sub(1, std::memory_order_acq_rel) - 1;
-    if (left == 0) gate_.notify_all();  // the gate is closed and this was the last: the caller may sleep on it
+    if (left == 0)
+      gate_.notify_all();  // the gate is closed and this was the last: the caller may sleep on it
   }
 }
 

@@ -1,6 +1,6 @@
-// Attention and the KV write: right against float64, and equal in bits whatever the instruction set, chunking,
-// block size, block table, batch mates and threads. Arenas start as NaN, so a read of a slot that nobody wrote
-// shows; blocks left of a window have no address at all.
+// Attention and the KV write: right against float64, and equal in bits whatever the instruction set,
+// chunking, block size, block table, batch mates and threads. Arenas start as NaN, so a read of a slot that
+// nobody wrote shows; blocks left of a window have no address at all.
 #include <algorithm>
 #include <numeric>
 
@@ -110,7 +110,8 @@ class Runner {
     auto table = r.table;
     if (shape_.window > 0) {
       const int first = std::max(0, r.done - shape_.window + 1);
-      for (int i = 0; i < first / arena_.view.block_tokens; ++i) table[static_cast<std::size_t>(i)] = kNoBlock;
+      for (int i = 0; i < first / arena_.view.block_tokens; ++i)
+        table[static_cast<std::size_t>(i)] = kNoBlock;
     }
     return table;
   }
@@ -126,9 +127,9 @@ class Runner {
     const std::int64_t q_width = shape_.q_heads * shape_.dim;
     const std::int64_t kv_width = shape_.kv_heads * shape_.dim;
     const auto num_segments = static_cast<std::int32_t>(segments.size());
-    device_->ops().rope_kv_write(
-        device_->stream(), {q.data(), k.data(), v.data(), q_width, kv_width, cos.data(), sin.data(), shape_.rotary,
-                            shape_.q_heads, arena_.view, segments.data(), num_segments});
+    device_->ops().rope_kv_write(device_->stream(),
+                                 {q.data(), k.data(), v.data(), q_width, kv_width, cos.data(), sin.data(),
+                                  shape_.rotary, shape_.q_heads, arena_.view, segments.data(), num_segments});
     Buffer workspace(device_->ops().attention_workspace_bytes(rows, shape_.q_heads, shape_.dim));
     out_.assign(static_cast<std::size_t>(rows * q_width), -7.0f);
     device_->ops().attention(device_->stream(),
@@ -143,9 +144,10 @@ class Runner {
   std::vector<float> out_;
 };
 
-std::vector<float> run_alone(Isa isa, int threads, const Shape& shape, const Sequence& sequence, int block_tokens,
-                             int chunk, std::uint64_t seed = 1) {
-  Runner runner(isa, threads, shape, block_tokens, (sequence.length + block_tokens - 1) / block_tokens + 3, seed);
+std::vector<float> run_alone(Isa isa, int threads, const Shape& shape, const Sequence& sequence,
+                             int block_tokens, int chunk, std::uint64_t seed = 1) {
+  Runner runner(isa, threads, shape, block_tokens, (sequence.length + block_tokens - 1) / block_tokens + 3,
+                seed);
   return runner.run(sequence, chunk);
 }
 
@@ -186,7 +188,7 @@ const Shape kShapes[] = {
     {6, 1, 128, 33, DType::kF16},
     {20, 1, 24, 0, DType::kBF16},  // more query heads than an item holds
     {2, 1, 256, 300, DType::kF32},
-    {3, 1, 40, 1, DType::kF32},    // sees itself only
+    {3, 1, 40, 1, DType::kF32},  // sees itself only
 };
 
 TEST(Attention, AgreesWithDouble) {
@@ -261,13 +263,16 @@ TEST(Attention, BatchMatesChangeNothing) {
     for (const Sequence& s : sequences) running.push_back(runner.start(s));
     std::vector<Runner::Running*> pointers;
     for (auto& r : running) pointers.push_back(&r);
-    while (std::any_of(running.begin(), running.end(), [](const auto& r) { return r.done < r.sequence->length; })) {
+    while (std::any_of(running.begin(), running.end(),
+                       [](const auto& r) { return r.done < r.sequence->length; })) {
       std::vector<int> chunks;
-      for (std::size_t i = 0; i < running.size(); ++i) chunks.push_back(random.below(3) * random.between(1, 40));
+      for (std::size_t i = 0; i < running.size(); ++i)
+        chunks.push_back(random.below(3) * random.between(1, 40));
       runner.step(pointers, chunks);
     }
     for (const auto& r : running) {
-      EXPECT_TRUE(same(run_alone(Isa::kAuto, 1, shape, *r.sequence, 32, r.sequence->length), r.out)) << name(shape);
+      EXPECT_TRUE(same(run_alone(Isa::kAuto, 1, shape, *r.sequence, 32, r.sequence->length), r.out))
+          << name(shape);
     }
   }
 }
@@ -275,9 +280,11 @@ TEST(Attention, BatchMatesChangeNothing) {
 /// Few rows behind long contexts: threads share the splits, in several rounds.
 TEST(Attention, SplitsInParallelChangeNothing) {
   Random random(28);
-  for (const Shape& shape : {Shape{2, 1, 16, 0, DType::kF16}, Shape{2, 1, 16, 700, DType::kF32}, Shape{18, 1, 8}}) {
+  for (const Shape& shape :
+       {Shape{2, 1, 16, 0, DType::kF16}, Shape{2, 1, 16, 700, DType::kF32}, Shape{18, 1, 8}}) {
     std::vector<Sequence> sequences;
-    for (const int length : {1700, 1025, 1024, 600, 513, 257, 40, 1}) sequences.emplace_back(shape, length, random);
+    for (const int length : {1700, 1025, 1024, 600, 513, 257, 40, 1})
+      sequences.emplace_back(shape, length, random);
     std::vector<std::vector<float>> want;
     for (const int threads : {1, 2, 3, 8}) {
       Runner runner(Isa::kAuto, threads, shape, 64, 110, 7);
@@ -291,7 +298,8 @@ TEST(Attention, SplitsInParallelChangeNothing) {
       for (const int chunk : {1, 2, 1, 1}) runner.step(pointers, std::vector<int>(pointers.size(), chunk));
       for (std::size_t i = 0; i < running.size(); ++i) {
         if (threads == 1) want.push_back(running[i].out);
-        EXPECT_TRUE(same(want[i], running[i].out)) << name(shape) << " sequence " << i << " threads " << threads;
+        EXPECT_TRUE(same(want[i], running[i].out))
+            << name(shape) << " sequence " << i << " threads " << threads;
       }
       // One sequence alone: every round of its splits is wide.
       Runner alone(Isa::kAuto, threads, shape, 32, 60, 8);
@@ -349,15 +357,15 @@ TEST(RopeKvWrite, RotatesByHalvesAndStoresRounded) {
         const auto want_k = rotated(k, 2);
         const BlockId table[] = {2, 0};
         const ops::Segment segment{0, rows, begin, table};
-        d->ops().rope_kv_write(d->stream(), {q.data(), k.data(), v.data(), 3 * dim, 2 * dim, cos.data(), sin.data(),
-                                             rotary, 3, arena.view, &segment, 1});
+        d->ops().rope_kv_write(d->stream(), {q.data(), k.data(), v.data(), 3 * dim, 2 * dim, cos.data(),
+                                             sin.data(), rotary, 3, arena.view, &segment, 1});
         EXPECT_TRUE(same(want_q, q));
         EXPECT_TRUE(same(want_k, k));
         const std::size_t element = dtype == DType::kF32 ? 4 : 2;
         const auto at = [&](const std::byte* plane, std::size_t i) {
           std::uint32_t bits = 0;
           std::memcpy(&bits, plane + i * element, element);
-          return dtype == DType::kF32 ? ops::bits_float(bits)
+          return dtype == DType::kF32   ? ops::bits_float(bits)
                  : dtype == DType::kF16 ? ops::f16_to_f32(static_cast<std::uint16_t>(bits))
                                         : ops::bf16_to_f32(static_cast<std::uint16_t>(bits));
         };
@@ -381,10 +389,13 @@ TEST(RopeKvWrite, RotatesByHalvesAndStoresRounded) {
 TEST(RopeKvWrite, RoundingIsThatOfTheScalarForEveryKindOfNumber) {
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
     std::vector<float> values;
-    for (std::uint64_t bits = 0; bits <= 0xffffffffu; bits += 65521) values.push_back(ops::bits_float(static_cast<std::uint32_t>(bits)));
+    for (std::uint64_t bits = 0; bits <= 0xffffffffu; bits += 65521)
+      values.push_back(ops::bits_float(static_cast<std::uint32_t>(bits)));
     for (std::uint32_t h = 0; h < 65536; h += 7) {  // exact middles
       values.push_back(ops::bits_float((h << 16) + 0x8000));
-      values.push_back((ops::f16_to_f32(static_cast<std::uint16_t>(h)) + ops::f16_to_f32(static_cast<std::uint16_t>(h + 1))) / 2);
+      values.push_back((ops::f16_to_f32(static_cast<std::uint16_t>(h)) +
+                        ops::f16_to_f32(static_cast<std::uint16_t>(h + 1))) /
+                       2);
     }
     values.resize(values.size() / 256 * 256);
     std::vector<GuardedBuffer> memories;
@@ -397,11 +408,12 @@ TEST(RopeKvWrite, RoundingIsThatOfTheScalarForEveryKindOfNumber) {
       const ops::Segment segment{0, rows, 0, table.data()};
       auto k = values;
       std::vector<float> q(values.size());
-      d->ops().rope_kv_write(d->stream(), {q.data(), k.data(), values.data(), 256, 256, nullptr, nullptr, 0, 1,
-                                           arena.view, &segment, 1});
+      d->ops().rope_kv_write(d->stream(), {q.data(), k.data(), values.data(), 256, 256, nullptr, nullptr, 0,
+                                           1, arena.view, &segment, 1});
       memories.push_back(std::move(arena.memory));
     }
-    EXPECT_EQ(std::memcmp(memories[0].data(), memories[1].data(), memories[0].size()), 0) << dtype_name(dtype);
+    EXPECT_EQ(std::memcmp(memories[0].data(), memories[1].data(), memories[0].size()), 0)
+        << dtype_name(dtype);
   }
 }
 

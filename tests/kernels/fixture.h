@@ -3,7 +3,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-
 #include <sys/mman.h>
 
 #include <cmath>
@@ -55,7 +54,8 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-inline constexpr DType kAllTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
+inline constexpr DType kAllTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16,
+                                      DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
 inline bool is_quantised(DType t) { return block_elements(t) == 32; }
 
 /// Values of one stored block, written from the format's description, independent of the kernels.
@@ -110,12 +110,19 @@ struct Weights {
 };
 
 /// x W^T (+ bias) on a device.
-inline std::vector<float> run_linear(CpuDevice& device, const ops::PackedWeight& w, Recipe recipe, const float* x,
-                                     std::int32_t rows, std::int64_t x_stride, const float* bias = nullptr) {
+inline std::vector<float> run_linear(CpuDevice& device, const ops::PackedWeight& w, Recipe recipe,
+                                     const float* x, std::int32_t rows, std::int64_t x_stride,
+                                     const float* bias = nullptr) {
   Buffer workspace(device.ops().linear_workspace_bytes(rows, w.k, recipe));
   std::vector<float> out(static_cast<std::size_t>(rows) * w.n, -7.0f);
-  device.ops().linear(device.stream(), {.weight = w, .recipe = recipe, .x = x, .rows = rows, .x_stride = x_stride,
-                                        .bias = bias, .out = out.data(), .out_stride = w.n,
+  device.ops().linear(device.stream(), {.weight = w,
+                                        .recipe = recipe,
+                                        .x = x,
+                                        .rows = rows,
+                                        .x_stride = x_stride,
+                                        .bias = bias,
+                                        .out = out.data(),
+                                        .out_stride = w.n,
                                         .workspace = workspace.data()});
   return out;
 }
@@ -125,7 +132,8 @@ inline bool same_bits(float a, float b) {
   return (a != a && b != b) || ops::float_bits(a) == ops::float_bits(b);
 }
 inline ::testing::AssertionResult same(const std::vector<float>& a, const std::vector<float>& b) {
-  if (a.size() != b.size()) return ::testing::AssertionFailure() << "sizes " << a.size() << " and " << b.size();
+  if (a.size() != b.size())
+    return ::testing::AssertionFailure() << "sizes " << a.size() << " and " << b.size();
   std::size_t different = 0;
   std::size_t first = 0;
   for (std::size_t i = a.size(); i-- > 0;) {
@@ -134,8 +142,8 @@ inline ::testing::AssertionResult same(const std::vector<float>& a, const std::v
     first = i;
   }
   if (different == 0) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << different << " of " << a.size() << " differ, first at " << first << ": "
-                                       << a[first] << " and " << b[first];
+  return ::testing::AssertionFailure() << different << " of " << a.size() << " differ, first at " << first
+                                       << ": " << a[first] << " and " << b[first];
 }
 
 /// Largest |a - b|.
@@ -162,9 +170,11 @@ inline std::vector<Isa> vector_isas() {
 /// Memory between two stretches of address space that nobody may touch.
 class GuardedBuffer {
  public:
-  explicit GuardedBuffer(std::size_t bytes) : bytes_(bytes), mapped_(kGuard + (bytes + 4095) / 4096 * 4096 + kGuard) {
+  explicit GuardedBuffer(std::size_t bytes)
+      : bytes_(bytes), mapped_(kGuard + (bytes + 4095) / 4096 * 4096 + kGuard) {
     base_ = static_cast<std::byte*>(mmap(nullptr, mapped_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    if (base_ == MAP_FAILED || mprotect(data(), mapped_ - 2 * kGuard, PROT_READ | PROT_WRITE) != 0) std::abort();
+    if (base_ == MAP_FAILED || mprotect(data(), mapped_ - 2 * kGuard, PROT_READ | PROT_WRITE) != 0)
+      std::abort();
   }
   ~GuardedBuffer() {
     if (base_ != nullptr) munmap(base_, mapped_);
@@ -188,8 +198,14 @@ struct Arena {
       : memory(device.ops().kv_head_bytes(type, block_tokens, dim) * heads * blocks) {
     const std::size_t head_bytes = device.ops().kv_head_bytes(type, block_tokens, dim);
     std::memset(memory.data(), fill, memory.size());
-    view = {memory.data(), static_cast<std::int64_t>(head_bytes * heads), static_cast<std::int64_t>(head_bytes),
-            static_cast<std::int64_t>(head_bytes / 2), type, block_tokens, heads, dim};
+    view = {memory.data(),
+            static_cast<std::int64_t>(head_bytes * heads),
+            static_cast<std::int64_t>(head_bytes),
+            static_cast<std::int64_t>(head_bytes / 2),
+            type,
+            block_tokens,
+            heads,
+            dim};
   }
   GuardedBuffer memory;
   ops::KvLayerView view;

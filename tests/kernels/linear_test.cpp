@@ -1,5 +1,5 @@
-// linear, pack and embed: right (against float64 and ggml's values), and equal in bits whatever the instruction
-// set, the number of rows, the place in the batch and the number of threads.
+// linear, pack and embed: right (against float64 and ggml's values), and equal in bits whatever the
+// instruction set, the number of rows, the place in the batch and the number of threads.
 #include <algorithm>
 #include <fstream>
 
@@ -10,8 +10,8 @@ namespace barg::test {
 namespace {
 
 std::string shape(DType t, int n, int k, int rows) {
-  return std::string(dtype_name(t)) + " n=" + std::to_string(n) + " k=" + std::to_string(k) + " rows=" +
-         std::to_string(rows);
+  return std::string(dtype_name(t)) + " n=" + std::to_string(n) + " k=" + std::to_string(k) +
+         " rows=" + std::to_string(rows);
 }
 
 std::vector<double> linear_f64(const Weights& w, const std::vector<float>& x, int rows, const float* bias) {
@@ -59,10 +59,12 @@ TEST(Linear, ScalarAgreesWithDouble) {
       const auto bias = random.normals(static_cast<std::size_t>(n));
       const double tolerance = 1e-5 * std::sqrt(k) + 1e-5;
       EXPECT_LE(distance(run_linear(*d, w.view, Recipe::kF32, x.data(), rows, k, bias.data()),
-                         linear_f64(w, x, rows, bias.data())), tolerance);
+                         linear_f64(w, x, rows, bias.data())),
+                tolerance);
       const auto rounded = is_quantised(type) ? rounded_activations(x) : x;
       EXPECT_LE(distance(run_linear(*d, w.view, Recipe::kInt8, x.data(), rows, k),
-                         linear_f64(w, rounded, rows, nullptr)), tolerance);
+                         linear_f64(w, rounded, rows, nullptr)),
+                tolerance);
     }
   }
 }
@@ -115,7 +117,8 @@ TEST(Linear, HostileNumbersGiveTheScalarBits) {
   Random random(4);
   auto scalar = device(Isa::kScalar);
   const float inf = ops::bits_float(0x7f800000u);
-  const float special[] = {0.0f, -0.0f, inf, -inf, ops::bits_float(0x7fc00000u), 1e-42f, -1e-38f, 3e38f, 127.0f};
+  const float special[] = {0.0f,   -0.0f,   inf,   -inf,  ops::bits_float(0x7fc00000u),
+                           1e-42f, -1e-38f, 3e38f, 127.0f};
   for (const Isa isa : vector_isas()) {
     auto fast = device(isa);
     for (const DType type : kAllTypes) {
@@ -126,7 +129,8 @@ TEST(Linear, HostileNumbersGiveTheScalarBits) {
       scalar->ops().pack(scalar->stream(), {w.raw.data(), 40, 96, type, w.packed.data()});
       for (int round = 0; round < 20; ++round) {
         auto x = random.normals(3 * 96);
-        for (int i = 0; i < round; ++i) x[static_cast<std::size_t>(random.below(3 * 96))] = special[random.below(9)];
+        for (int i = 0; i < round; ++i)
+          x[static_cast<std::size_t>(random.below(3 * 96))] = special[random.below(9)];
         for (const int rows : {1, 3}) {
           for (const Recipe recipe : {Recipe::kF32, Recipe::kInt8}) {
             ASSERT_TRUE(same(run_linear(*scalar, w.view, recipe, x.data(), rows, 96),
@@ -164,7 +168,8 @@ TEST(Linear, NotANumberIsSeenByEveryOutputOfItsRow) {
     for (const std::uint32_t bits : {0x7fc00000u, 0x7f800000u}) {
       auto x = random.normals(64);
       x[40] = ops::bits_float(bits);
-      for (const float v : run_linear(*d, w.view, Recipe::kInt8, x.data(), 1, 64)) EXPECT_FALSE(std::isfinite(v));
+      for (const float v : run_linear(*d, w.view, Recipe::kInt8, x.data(), 1, 64))
+        EXPECT_FALSE(std::isfinite(v));
     }
   }
 }
@@ -213,8 +218,8 @@ TEST(Linear, ThreadsChangeNothing) {
 
 // --- embed -----------------------------------------------------------------------------------------------
 
-std::vector<float> run_embed(CpuDevice& d, const ops::PackedWeight& table, const std::vector<std::int32_t>& ids,
-                             float scale) {
+std::vector<float> run_embed(CpuDevice& d, const ops::PackedWeight& table,
+                             const std::vector<std::int32_t>& ids, float scale) {
   std::vector<float> out(ids.size() * static_cast<std::size_t>(table.k));
   d.ops().embed(d.stream(), {table, ids.data(), static_cast<std::int32_t>(ids.size()), scale, out.data()});
   return out;
@@ -233,7 +238,8 @@ TEST(Embed, GathersTheExactValuesTimesTheScale) {
         for (const auto id : ids) {
           for (int i = 0; i < 96; ++i) want.push_back(w.dense[static_cast<std::size_t>(id) * 96 + i] * scale);
         }
-        EXPECT_TRUE(same(want, run_embed(*d, w.view, ids, scale))) << dtype_name(type) << " " << d->isa_name();
+        EXPECT_TRUE(same(want, run_embed(*d, w.view, ids, scale)))
+            << dtype_name(type) << " " << d->isa_name();
       }
     }
   }
@@ -265,7 +271,8 @@ TEST(Embed, DequantisesGgmlBlocksToTheBit) {
   if (path.empty()) GTEST_SKIP() << kNoShared;
   for (const Isa isa : {Isa::kScalar, Isa::kAuto}) {
     auto d = device(isa);
-    for (const auto& [type, name] : {std::pair{DType::kQ8_0, "Q8_0"}, {DType::kQ4_0, "Q4_0"}, {DType::kQ4_1, "Q4_1"}}) {
+    for (const auto& [type, name] :
+         {std::pair{DType::kQ8_0, "Q8_0"}, {DType::kQ4_0, "Q4_0"}, {DType::kQ4_1, "Q4_1"}}) {
       const auto blocks = tensor(path, std::string(name) + ".blocks");
       const auto values = tensor(path, std::string(name) + ".values");
       ASSERT_EQ(blocks.size(), 64 * block_bytes(type));

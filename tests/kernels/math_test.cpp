@@ -78,7 +78,8 @@ TEST(Math, SiluAgreesWithDouble) {
 double half_value(std::uint16_t h) {
   const int exponent = h >> 10 & 31;
   const int fraction = h & 1023;
-  const double magnitude = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  const double magnitude =
+      exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
   return (h & 0x8000) != 0 ? -magnitude : magnitude;
 }
 

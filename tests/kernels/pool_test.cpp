@@ -1,4 +1,5 @@
-// The worker pool: every item once, results visible to the caller, many short regions, more threads than cores.
+// The worker pool: every item once, results visible to the caller, many short regions, more threads than
+// cores.
 #include "cpu/pool.h"
 
 #include <gtest/gtest.h>
@@ -20,9 +21,10 @@ TEST(WorkerPool, RunsEveryItemOnceAndPublishesTheResults) {
     EXPECT_EQ(pool.threads(), threads);
     for (int round = 0; round < 2000; ++round) {
       Counts counts{std::vector<int>(static_cast<std::size_t>(round % 37), 0)};
-      pool.run(static_cast<int>(counts.hits.size()),
-               [](void* context, int i) { ++static_cast<Counts*>(context)->hits[static_cast<std::size_t>(i)]; },
-               &counts);
+      pool.run(
+          static_cast<int>(counts.hits.size()),
+          [](void* context, int i) { ++static_cast<Counts*>(context)->hits[static_cast<std::size_t>(i)]; },
+          &counts);
       for (const int hits : counts.hits) ASSERT_EQ(hits, 1) << threads << " threads, round " << round;
     }
   }
@@ -35,7 +37,8 @@ TEST(WorkerPool, PoolsAreIndependentAndMayBeIdleOrNeverUsed) {
   std::atomic<int> sum{0};
   for (int i = 0; i < 100; ++i) {
     for (WorkerPool* pool : {&a, &b}) {
-      pool->run(5, [](void* s, int item) { static_cast<std::atomic<int>*>(s)->fetch_add(item); }, &sum);
+      pool->run(
+          5, [](void* s, int item) { static_cast<std::atomic<int>*>(s)->fetch_add(item); }, &sum);
     }
   }
   EXPECT_EQ(sum.load(), 100 * 2 * 10);

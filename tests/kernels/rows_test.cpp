@@ -10,12 +10,13 @@ struct NormResult {
   std::vector<float> x, out;
 };
 
-NormResult run_norm(CpuDevice& d, std::vector<float> x, const float* residual, const std::vector<float>& weight,
-                    float offset, int rows) {
+NormResult run_norm(CpuDevice& d, std::vector<float> x, const float* residual,
+                    const std::vector<float>& weight, float offset, int rows) {
   NormResult result{std::move(x), {}};
   const auto dim = static_cast<std::int32_t>(weight.size());
   result.out.assign(result.x.size(), -7.0f);
-  d.ops().rms_norm(d.stream(), {result.x.data(), residual, weight.data(), offset, 1e-5f, rows, dim, result.out.data()});
+  d.ops().rms_norm(d.stream(),
+                   {result.x.data(), residual, weight.data(), offset, 1e-5f, rows, dim, result.out.data()});
   return result;
 }
 
@@ -40,7 +41,8 @@ TEST(RmsNorm, AgreesWithDoubleAndBetweenInstructionSets) {
           v.push_back(static_cast<double>(x[at]) + (with_residual ? residual[at] : 0.0f));
           squares += v.back() * v.back();
         }
-        for (int i = 0; i < dim; ++i) want.push_back(v[i] / std::sqrt(squares / dim + 1e-5) * (weight[i] + 1.0));
+        for (int i = 0; i < dim; ++i)
+          want.push_back(v[i] / std::sqrt(squares / dim + 1e-5) * (weight[i] + 1.0));
       }
       EXPECT_LE(distance(got.out, want), 1e-5) << dim;
       for (const Isa isa : vector_isas()) {
@@ -84,7 +86,8 @@ TEST(SiluMul, AgreesBetweenInstructionSetsAlsoInRemainderLanes) {
 TEST(SiluMul, VectorExpHasTheScalarBitsOverADenseSample) {
   constexpr int kStep = 1021;
   std::vector<float> x;
-  for (std::uint64_t bits = 0; bits <= 0xffffffffu; bits += kStep) x.push_back(ops::bits_float(static_cast<std::uint32_t>(bits)));
+  for (std::uint64_t bits = 0; bits <= 0xffffffffu; bits += kStep)
+    x.push_back(ops::bits_float(static_cast<std::uint32_t>(bits)));
   const std::vector<float> one(x.size(), 1.0f);
   std::vector<float> want(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) want[i] = ops::silu(x[i]) * 1.0f;
@@ -122,10 +125,12 @@ Stats run_stats(CpuDevice& d, const std::vector<float>& x, int rows, int dim) {
   std::vector<float> max(rows), lse(rows);
   std::vector<std::int32_t> argmax(rows);
   std::vector<std::uint8_t> finite(rows);
-  d.ops().row_stats(d.stream(), {x.data(), dim, rows, dim, max.data(), argmax.data(), lse.data(), finite.data()});
+  d.ops().row_stats(d.stream(),
+                    {x.data(), dim, rows, dim, max.data(), argmax.data(), lse.data(), finite.data()});
   Stats stats;
   for (int r = 0; r < rows; ++r) {
-    stats.values.insert(stats.values.end(), {max[r], static_cast<float>(argmax[r]), lse[r], static_cast<float>(finite[r])});
+    stats.values.insert(stats.values.end(),
+                        {max[r], static_cast<float>(argmax[r]), lse[r], static_cast<float>(finite[r])});
   }
   return stats;
 }
@@ -146,7 +151,8 @@ TEST(RowStats, AgreesWithDoubleAndBetweenInstructionSets) {
       EXPECT_NEAR(got.values[r * 4 + 2], std::log(sum) + *top, 1e-5);
       EXPECT_EQ(got.values[r * 4 + 3], 1.0f);
     }
-    for (const Isa isa : vector_isas()) EXPECT_TRUE(same(got.values, run_stats(*device(isa, 2), x, 4, dim).values)) << dim;
+    for (const Isa isa : vector_isas())
+      EXPECT_TRUE(same(got.values, run_stats(*device(isa, 2), x, 4, dim).values)) << dim;
   }
 }
 
@@ -181,7 +187,8 @@ TEST(RowStats, SpecialRows) {
 TEST(RowStats, TiesZerosAndNansAgreeBetweenInstructionSets) {
   Random random(16);
   auto scalar = device(Isa::kScalar);
-  const float values[] = {0.0f, -0.0f, 1.0f, -ops::bits_float(0x7f800000u), ops::bits_float(0x7fc00000u), -3.0f};
+  const float values[] = {0.0f, -0.0f, 1.0f, -ops::bits_float(0x7f800000u), ops::bits_float(0x7fc00000u),
+                          -3.0f};
   for (const Isa isa : vector_isas()) {
     auto fast = device(isa);
     for (int i = 0; i < 2000; ++i) {
