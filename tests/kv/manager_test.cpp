@@ -126,6 +126,21 @@ TEST(Manager, AbortedBlocksComeBackWhenTheirStepRetired) {
   c.end();
 }
 
+TEST(Manager, PinnedHitsAreNoLongerEvictable) {
+  KvManager kv(options({full(6)}));
+  Driven old(kv, count_from(0, 13)), other(kv, count_from(50, 7));
+  old.admit().compute(13).end();   // leaves three cached blocks
+  other.admit().compute(7);        // holds two: one is blank
+  Driven five(kv, count_from(0, 20)), four(kv, count_from(0, 16));
+  EXPECT_EQ(kv.available(0), 4);
+  EXPECT_FALSE(five.admit().hit.has_value());  // two more blocks, but only one besides its own prefix
+  EXPECT_EQ(four.admit().hit, 12);
+  EXPECT_TRUE(kv.reserve(four.seq, 16));
+  five.end();
+  four.end();
+  other.end();
+}
+
 TEST(Manager, AWindowGroupFreesItsHeadOnTheProcessedBoundary) {
   KvManager kv(options({full(50), window(8, 50)}));
   Driven a(kv, count_from(0, 100));

@@ -429,6 +429,10 @@ class Sim {
   void check() {
     if (!config_.check_every_step) return;
     scheduler_.check_integrity();
+    for (const sched::Sequence* s : scheduler_.running()) {
+      const auto [it, fresh] = seniority_.emplace(s->id, s->first_scheduled);
+      EXPECT_EQ(it->second, s->first_scheduled) << "seniority was lost";
+    }
     for (std::int32_t g = 0; g < scheduler_.kv().num_groups(); ++g) {
       const kv::BlockPool& pool = scheduler_.kv().pool(g);
       for (BlockId b = 0; b < pool.size(); ++b) {
@@ -446,6 +450,7 @@ class Sim {
   std::vector<std::vector<TokenId>> prefixes_;
   std::map<std::pair<RequestId, std::int32_t>, Delivered> choices_;
   std::set<SeqId> live_;
+  std::map<SeqId, std::uint64_t> seniority_;  // order of first admission
   std::vector<JournalEntry> journal_;
   std::vector<std::string> plans_;
   CostFn cost_ = &default_cost;
