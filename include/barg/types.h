@@ -27,8 +27,9 @@ enum class DType : std::uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1 };
 
 /// How matrix products are computed (the numerics contract, src/README.md).
 ///  kF32:  weights dequantised exactly, f32 activations, one f32 FMA chain over K.
-///  kInt8: activations rounded to int8 per 32 (scale amax/127); exact int32 inside a block, one f32 FMA per
-///         block in block order. Weights stored in more than 8 bits are computed as in kF32.
+///  kInt8: activations rounded to int8 per 16 (scale amax/127); exact int32 inside a half block, the halves and
+///         then the blocks of 32 weights added in order by f32 FMAs. Weights stored in more than 8 bits are
+///         computed as in kF32. (Per 32 costs a mean KL of 2.5e-3 on SmolLM2, per 16 1.2e-3, at equal speed.)
 enum class Recipe : std::uint8_t { kF32, kInt8 };
 
 /// Elements per storage block (1 for float types).

@@ -100,10 +100,10 @@ struct Decoder::Impl {
   void ffn_half(const Step& s, std::int32_t layer);
 
   /// The one way to multiply by a weight. `y` [rows, p.n] dense.
-  void linear(const Projection& p, Recipe how, const float* x, std::int32_t rows, void* scratch, float* y) {
+  void linear(const Projection& p, const float* x, std::int32_t rows, void* scratch, float* y) {
     for (const ProjectionPart& part : p.parts) {
       ops.linear(stream, {.weight = part.weight,
-                          .recipe = how,
+                          .recipe = recipe,
                           .x = x,
                           .rows = rows,
                           .x_stride = p.k,
@@ -144,9 +144,7 @@ void Decoder::Impl::attention_half(const Step& s, std::int32_t layer) {
   const std::int64_t q_width = std::int64_t{spec.num_q_heads} * spec.head_dim;
   const std::int64_t kv_width = std::int64_t{spec.num_kv_heads} * spec.head_dim;
   const auto num_segments = static_cast<std::int32_t>(group.segments.size());
-  // Recipe int8 leaves the input of q, k and v as it is: an eighth of the arithmetic of a small Llama, but a third of
-  // what rounding costs (mean KL to f32 on SmolLM2: 2.6e-3 with, 1.8e-3 without).
-  linear(w.qkv, Recipe::kF32, s.h, s.rows, s.linear, s.qkv);
+  linear(w.qkv, s.h, s.rows, s.linear, s.qkv);
   ops.rope_kv_write(stream, {.q = s.qkv,
                              .k = s.qkv + q_width,
                              .v = s.qkv + q_width + kv_width,
@@ -170,20 +168,20 @@ void Decoder::Impl::attention_half(const Step& s, std::int32_t layer) {
                          .segments = group.segments.data(),
                          .num_segments = num_segments,
                          .workspace = s.attention});
-  linear(w.attn_out, recipe, s.context, s.rows, s.linear, s.y);
+  linear(w.attn_out, s.context, s.rows, s.linear, s.y);
   all_reduce(s);
 }
 
 void Decoder::Impl::ffn_half(const Step& s, std::int32_t layer) {
   const LayerWeights& w = weights->layers[static_cast<std::size_t>(layer)];
-  linear(w.gate_up, recipe, s.h, s.rows, s.linear, s.gate_up);
+  linear(w.gate_up, s.h, s.rows, s.linear, s.gate_up);
   ops.silu_mul(stream, {.gate = s.gate_up,
                         .up = s.gate_up + spec.ffn,
                         .in_stride = w.gate_up.n,
                         .rows = s.rows,
                         .dim = spec.ffn,
                         .out = s.act});
-  linear(w.down, recipe, s.act, s.rows, s.linear, s.y);
+  linear(w.down, s.act, s.rows, s.linear, s.y);
   all_reduce(s);
 }
 
@@ -279,7 +277,7 @@ void Decoder::logits(const float* hidden, std::int32_t rows, Workspace& workspac
   CHECK(rows > 0);
   const Layout l = make_layout(impl_->spec, impl_->ops, impl_->recipe, rows);
   CHECK(l.total <= workspace.size());
-  impl_->linear(impl_->weights->output, impl_->recipe, hidden, rows, workspace.data() + l.linear, out);
+  impl_->linear(impl_->weights->output, hidden, rows, workspace.data() + l.linear, out);
 }
 
 void Decoder::set_observer(Observer observer) { impl_->observer = std::move(observer); }

@@ -29,14 +29,17 @@ std::vector<double> linear_f64(const Weights& w, const std::vector<float>& x, in
   return out;
 }
 
-/// Activations rounded to int8 as the recipe says, back as floats.
+/// Activations rounded to int8 as the recipe says (a scale per 16), back as floats.
 std::vector<float> rounded_activations(const std::vector<float>& x) {
+  constexpr std::size_t kScaleElements = 16;
   std::vector<float> out(x.size());
-  for (std::size_t b = 0; b < x.size(); b += 32) {
+  for (std::size_t b = 0; b < x.size(); b += kScaleElements) {
     float max = 0.0f;
-    for (std::size_t i = b; i < b + 32; ++i) max = std::max(max, std::abs(x[i]));
+    for (std::size_t i = b; i < b + kScaleElements; ++i) max = std::max(max, std::abs(x[i]));
     const float d = max / 127.0f;
-    for (std::size_t i = b; i < b + 32; ++i) out[i] = d > 0.0f ? d * std::nearbyint(x[i] * (1.0f / d)) : 0.0f;
+    for (std::size_t i = b; i < b + kScaleElements; ++i) {
+      out[i] = d > 0.0f ? d * std::nearbyint(x[i] * (1.0f / d)) : 0.0f;
+    }
   }
   return out;
 }
