@@ -2,9 +2,10 @@
 // halves and then the blocks added in order. int8_dot in ops_scalar.cpp is the specification.
 //
 // 4-bit weights are unsigned nibbles: vpmaddubsw(u8 weight, s8 activation) adds two products of at most
-// 15 * 127, and all eight of a block fit 16 bits (8 * 2 * 15 * 127 = 30480), so one vpmaddwd per block does.
-// 8-bit weights need 32-bit sums: |w| as unsigned and the sign moved to the activation for one row, 16-bit
-// pairs and vpmaddwd for several rows (the widening is paid once per panel).
+// 15 * 127, and the four of a half block fit 16 bits (4 * 2 * 15 * 127 = 15240), so one vpmaddwd per half
+// does. The low nibbles of a packed block are its first half, the high nibbles its second. 8-bit weights need
+// 32-bit sums: |w| as unsigned and the sign moved to the activation for one row, 16-bit pairs and vpmaddwd
+// for several rows (the widening is paid once per panel).
 #include "cpu/avx2.h"
 
 namespace barg::ops::cpu {
