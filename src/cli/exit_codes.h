@@ -23,6 +23,8 @@ constexpr int exit_code_of(const Error& error) {
       return kExitOutOfMemory;
     case ErrorCode::kUnavailable:
       return kExitUnavailable;
+    case ErrorCode::kInvalidValue:  // an option that this model or machine cannot satisfy
+      return kExitBadConfig;
     default:
       return kExitFailure;
   }

@@ -4,6 +4,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+
+#include "base/env.h"
 
 namespace barg::cli {
 namespace {
@@ -198,6 +201,28 @@ TEST_F(SettingsTest, ChangesAreDescribedWithTheirOrigin) {
   EXPECT_EQ(describe_changes(*settings),
             (std::vector<std::string>{"kv.memory_bytes = 1GiB (--kv-cache-memory-bytes)",
                                       "server.api_key = <1 hidden> (BARG_API_KEY)"}));
+}
+
+// Damaged files: any outcome but a crash, a hang or an exception.
+TEST_F(SettingsTest, DamagedFilesNeverCrash) {
+  std::ifstream in(BARG_SOURCE_DIR "/configs/default.yaml");
+  const std::string whole(std::istreambuf_iterator<char>(in), {});
+  Rng rng(1);
+  int refused = 0;
+  for (int i = 0; i < 1000; ++i) {
+    std::string text = whole.substr(0, 1 + rng.below(whole.size()));
+    for (std::uint64_t n = rng.below(6); n > 0; --n) {
+      const char odd[] = "{}[]:,-#&*!|>'\"%@`\n\t ?\x00\xff";
+      text[rng.below(text.size())] = odd[rng.below(sizeof odd - 1)];
+    }
+    const auto settings = load_settings({.file = file(text), .environment = {}, .flags = {}});
+    if (!settings) {
+      ++refused;
+      for (const std::string& sentence : settings.error().sentences)
+        ASSERT_TRUE(sentence.ends_with('.') || sentence.ends_with('?')) << sentence;
+    }
+  }
+  EXPECT_GT(refused, 300);
 }
 
 }  // namespace
