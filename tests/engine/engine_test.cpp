@@ -28,12 +28,10 @@ Request request_of(std::size_t prompt, std::int32_t max_tokens, std::uint64_t se
 }
 
 std::vector<TokenId> expected(const Request& r, std::int32_t choice = 0) {
-  std::vector<TokenId> out;
-  for (std::int32_t i = 0; i < r.sampling.max_tokens; ++i) {
-    out.push_back(
-        GatedRunner::token(*r.sampling.seed, choice, static_cast<std::int32_t>(r.prompt.size()) + i));
-  }
-  return out;
+  const auto info = test::fake_info();
+  FinishReason why{};
+  test::Truth truth(std::make_shared<const Request>(r), choice, info.vocab_size);
+  return truth.outputs(info.max_model_len, info.end_ids, why);
 }
 
 class EngineTest : public ::testing::TestWithParam<std::int32_t> {

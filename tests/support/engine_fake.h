@@ -19,6 +19,7 @@
 
 #include "base/env.h"
 #include "runtime/runner.h"
+#include "support/fake_runner.h"
 
 namespace barg::test {
 
@@ -46,7 +47,6 @@ inline runtime::RunnerInfo fake_info(std::int64_t num_blocks = 64, std::int32_t 
   info.max_model_len = max_model_len;
   info.max_rows = max_rows;
   info.vocab_size = 1000;
-  info.end_ids = {2};
   info.numerics_id = "fake";
   info.model_digest = "00";
   info.key_root = std::string(32, 'k');
@@ -111,13 +111,22 @@ class Gate {
 class GatedRunner final : public runtime::Runner {
  public:
   GatedRunner(runtime::RunnerInfo info, std::shared_ptr<Gate> gate)
-      : info_(std::move(info)), gate_(std::move(gate)) {}
+      : info_(std::move(info)),
+        gate_(std::move(gate)),
+        device_({{.window = 0, .num_blocks = info_.num_blocks[0]}}, info_.block_tokens, info_.vocab_size) {}
+
+  ~GatedRunner() override {
+    for (const auto& error : device_.errors()) ADD_FAILURE() << error;
+  }
 
   const runtime::RunnerInfo& info() const override { return info_; }
 
   void add_sequence(SeqId seq, std::shared_ptr<const Request> request, std::int32_t choice) override {
     EXPECT_TRUE(request->sampling.seed.has_value());
-    EXPECT_TRUE(sequences_.try_emplace(seq, Sequence{std::move(request), choice, 0}).second);
+    const auto& prompt = request->prompt;
+    const bool corrupt = std::find(prompt.begin(), prompt.end(), Gate::kNanToken) != prompt.end();
+    EXPECT_TRUE(sequences_.try_emplace(seq, Sequence{corrupt, 0}).second);
+    device_.add(seq, std::move(request), choice);
     std::lock_guard lock(gate_->mutex_);
     ++gate_->registered_;
   }
@@ -129,18 +138,20 @@ class GatedRunner final : public runtime::Runner {
       EXPECT_EQ(found->second.in_flight, 0) << "a launched step still names it";
     }
     sequences_.erase(found);
+    device_.remove(seq);
     std::lock_guard lock(gate_->mutex_);
     --gate_->registered_;
   }
 
   void launch(sched::StepPlan plan) override {
-    sched::StepResult result;
-    result.id = plan.id;
+    auto result = device_.execute(plan);
     result.seconds = 0.001 + 0.0001 * plan.rows();
-    for (const auto& item : plan.items) {
-      auto& s = sequences_.at(item.seq);
+    for (std::size_t i = 0; i < plan.items.size(); ++i) {
+      auto& s = sequences_.at(plan.items[i].seq);
       ++s.in_flight;
-      result.items.push_back(compute(item, s));
+      if (!s.corrupt || plan.items[i].want != sched::Want::kLogits) continue;
+      result.items[i].tokens.clear();
+      result.items[i].status = sched::ItemStatus::kBadLogits;
     }
     results_.push_back(std::move(result));
     std::lock_guard lock(gate_->mutex_);
@@ -167,36 +178,15 @@ class GatedRunner final : public runtime::Runner {
     return result;
   }
 
-  static TokenId token(std::uint64_t seed, std::int32_t choice, std::int32_t position) {
-    Rng rng(seed * 1000003 + static_cast<std::uint64_t>(choice) * 8191 +
-            static_cast<std::uint64_t>(position));
-    return static_cast<TokenId>(20 + rng.below(900));
-  }
-
  private:
   struct Sequence {
-    std::shared_ptr<const Request> request;
-    std::int32_t choice = 0;
+    bool corrupt = false;
     int in_flight = 0;
   };
 
-  sched::ItemResult compute(const sched::PlanItem& item, const Sequence& s) const {
-    sched::ItemResult out;
-    out.seq = item.seq;
-    out.epoch = item.epoch;
-    out.position = item.start + item.count;
-    if (item.want != sched::Want::kLogits) return out;
-    const auto& prompt = s.request->prompt;
-    if (std::find(prompt.begin(), prompt.end(), Gate::kNanToken) != prompt.end()) {
-      out.status = sched::ItemStatus::kBadLogits;
-      return out;
-    }
-    if (item.sample) out.tokens.push_back({token(*s.request->sampling.seed, s.choice, out.position), {}});
-    return out;
-  }
-
   const runtime::RunnerInfo info_;
   const std::shared_ptr<Gate> gate_;
+  FakeDevice device_;
   std::map<SeqId, Sequence> sequences_;
   std::deque<sched::StepResult> results_;
   bool lost_ = false;
