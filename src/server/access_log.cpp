@@ -15,8 +15,9 @@ double milliseconds(double ms) { return std::round(ms * 100) / 100; }
 
 void log_access(const AccessRecord& r) {
   if (!log::enabled(log::Level::kInfo)) return;
-  std::vector<log::Field> fields = {{"request_id", r.request_id}, {"peer", r.peer},     {"method", r.method},
-                                    {"route", r.route},           {"status", r.status}, {"ms", milliseconds(r.duration_s * 1e3)},
+  std::vector<log::Field> fields = {{"request_id", r.request_id}, {"peer", r.peer},
+                                    {"method", r.method},         {"route", r.route},
+                                    {"status", r.status},         {"ms", milliseconds(r.duration_s * 1e3)},
                                     {"bytes_in", r.bytes_in},     {"bytes_out", r.bytes_out}};
   if (!r.cancel_cause.empty()) fields.emplace_back("cancel_cause", r.cancel_cause);
   const AccessNote& n = r.note;

@@ -59,7 +59,8 @@ Json error_json(const Error& error) {
 void add_retry_after(HttpResponse& response, double seconds) {
   seconds = std::clamp(seconds, 0.001, 3600.0);
   response.headers.emplace_back("retry-after", std::to_string(static_cast<int>(std::ceil(seconds))));
-  response.headers.emplace_back("retry-after-ms", std::to_string(static_cast<int>(std::ceil(seconds * 1000))));
+  response.headers.emplace_back("retry-after-ms",
+                                std::to_string(static_cast<int>(std::ceil(seconds * 1000))));
 }
 
 HttpResponse error_response(const ErrorShape& shape, std::string_view message, std::string_view param) {

@@ -10,14 +10,18 @@ constexpr std::size_t kPrimeTokens = 4;  // a character is at most four bytes, s
 }  // namespace
 
 std::size_t count_characters(std::string_view s) {
-  return static_cast<std::size_t>(
-      std::count_if(s.begin(), s.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+  return static_cast<std::size_t>(std::count_if(
+      s.begin(), s.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
-ChoiceStream::ChoiceStream(const Tokenizer& tokenizer, const OutputSpec& spec, std::span<const TokenId> prompt,
-                           std::size_t chars_before)
-    : tokenizer_(tokenizer), detokenizer_(tokenizer, spec.skip_special_tokens), matcher_(spec.stop, spec.include_stop),
-      skip_special_(spec.skip_special_tokens), include_stop_(spec.include_stop), min_tokens_(spec.min_tokens),
+ChoiceStream::ChoiceStream(const Tokenizer& tokenizer, const OutputSpec& spec,
+                           std::span<const TokenId> prompt, std::size_t chars_before)
+    : tokenizer_(tokenizer),
+      detokenizer_(tokenizer, spec.skip_special_tokens),
+      matcher_(spec.stop, spec.include_stop),
+      skip_special_(spec.skip_special_tokens),
+      include_stop_(spec.include_stop),
+      min_tokens_(spec.min_tokens),
       chars_(chars_before) {
   for (const TokenId id : prompt.last(std::min(prompt.size(), kPrimeTokens))) detokenizer_.push(id);
 }
@@ -52,7 +56,8 @@ Piece ChoiceStream::push(std::vector<OutputToken>&& tokens, FinishReason finish,
     ++count_;
     const bool stops = finish == FinishReason::kStop && stop_token != kNoToken && i + 1 == tokens.size();
     const bool silent = stops && !include_stop_;
-    OutToken record{.id = token.id, .logprobs = std::move(token.logprobs), .char_start = chars_, .hidden = silent};
+    OutToken record{
+        .id = token.id, .logprobs = std::move(token.logprobs), .char_start = chars_, .hidden = silent};
     record.hidden = record.hidden || (skip_special_ && tokenizer_.is_special(token.id));
     std::string text = silent ? std::string() : detokenizer_.push(token.id);
     const std::size_t open = detokenizer_.held() > 0 ? 1 : 0;  // its character is not complete yet

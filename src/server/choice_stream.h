@@ -6,9 +6,11 @@
 // Invariants:
 //  1. However the tokens are split into pushes, the concatenation of all texts, the list of all records and
 //     finish() are the same.
-//  2. A record leaves with the text that completes it, never before; none is lost (what is left leaves with the
+//  2. A record leaves with the text that completes it, never before; none is lost (what is left leaves with
+//  the
 //     last piece).
-//  3. After done() everything else is ignored: tokens that the engine computed past a stop string do not count.
+//  3. After done() everything else is ignored: tokens that the engine computed past a stop string do not
+//  count.
 //
 // State of one choice of one request; not thread-safe; the tokenizer outlives it.
 #pragma once
@@ -42,8 +44,8 @@ struct Piece {
 
 class ChoiceStream {
  public:
-  /// `prompt`: its last tokens prime the detokenizer, so that a character begun there is completed, not broken.
-  /// `chars_before`: where character offsets start.
+  /// `prompt`: its last tokens prime the detokenizer, so that a character begun there is completed, not
+  /// broken. `chars_before`: where character offsets start.
   ChoiceStream(const Tokenizer& tokenizer, const OutputSpec& spec, std::span<const TokenId> prompt,
                std::size_t chars_before);
 
@@ -72,7 +74,7 @@ class ChoiceStream {
   const bool skip_special_, include_stop_;
   const std::int32_t min_tokens_;
   std::deque<Held> held_;
-  std::size_t fed_ = 0;    ///< bytes of visible text so far, held back ones included
+  std::size_t fed_ = 0;  ///< bytes of visible text so far, held back ones included
   std::size_t chars_;
   std::int32_t count_ = 0;
   FinishReason finish_ = FinishReason::kNone;

@@ -1,6 +1,6 @@
 // CpuPool: a few threads for work that would hold up an io thread: parsing large JSON, rendering, tokenising.
-// Bounded: a full queue refuses. Jobs run in order of arrival, each exactly once unless the pool is stopped first.
-// Any thread may submit. Jobs must not throw.
+// Bounded: a full queue refuses. Jobs run in order of arrival, each exactly once unless the pool is stopped
+// first. Any thread may submit. Jobs must not throw.
 #pragma once
 
 #include <condition_variable>
@@ -63,8 +63,8 @@ class CpuPool {
   const std::size_t capacity_;
   std::mutex mutex_;
   std::condition_variable ready_;
-  std::deque<Job> jobs_;   // guarded by mutex_
-  bool stopped_ = false;   // guarded by mutex_
+  std::deque<Job> jobs_;  // guarded by mutex_
+  bool stopped_ = false;  // guarded by mutex_
   std::vector<std::jthread> threads_;
 };
 

@@ -20,17 +20,19 @@ std::string mint_response_id(Api api) {
   Rng rng(random_seed());
   char text[64];
   std::snprintf(text, sizeof text, "%s-%016llx%08llx", api == Api::kChat ? "chatcmpl" : "cmpl",
-                static_cast<unsigned long long>(rng.next()), static_cast<unsigned long long>(rng.next() >> 32));
+                static_cast<unsigned long long>(rng.next()),
+                static_cast<unsigned long long>(rng.next() >> 32));
   return text;
 }
 
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  Generation(std::shared_ptr<ServerState> state, Api api, HttpRequest request, std::shared_ptr<Responder> responder)
+  Generation(std::shared_ptr<ServerState> state, Api api, HttpRequest request,
+             std::shared_ptr<Responder> responder)
       : state_(std::move(state)), api_(api), request_(std::move(request)), responder_(std::move(responder)) {
-    ++state_->generations;
+    state_->generations.add();
   }
-  ~Generation() { --state_->generations; }
+  ~Generation() { state_->generations.remove(); }
 
   void start();
 
@@ -53,7 +55,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::optional<ResponseStream> stream_;
   std::vector<RequestId> ids_;
   bool streaming_ = false;
-  bool over_ = false;   ///< answered, or nobody listens: events are ignored
+  bool over_ = false;  ///< answered, or nobody listens: events are ignored
   std::vector<std::string> ignored_;
   std::int32_t clamped_max_tokens_ = 0;
 };
@@ -70,12 +72,14 @@ void Generation::start() {
       responder->post([self, p = std::move(*prepared)]() mutable { self->launch(std::move(p)); });
     }
   });
-  if (!queued) refuse({ErrorCode::kUnavailable, "too many requests are being prepared, try again later", "", 1});
+  if (!queued)
+    refuse({ErrorCode::kUnavailable, "too many requests are being prepared, try again later", "", 1});
 }
 
 HttpResponse Generation::decorated(HttpResponse response) const {
   if (!ignored_.empty()) response.headers.emplace_back("x-barg-ignored-fields", ignored_header(ignored_));
-  if (clamped_max_tokens_ > 0) response.headers.emplace_back("x-barg-max-tokens", std::to_string(clamped_max_tokens_));
+  if (clamped_max_tokens_ > 0)
+    response.headers.emplace_back("x-barg-max-tokens", std::to_string(clamped_max_tokens_));
   return response;
 }
 
@@ -86,9 +90,12 @@ void Generation::launch(Prepared prepared) {
   ignored_ = std::move(prepared.ignored);
   clamped_max_tokens_ = prepared.clamped_max_tokens;
   streaming_ = prepared.output.stream;
-  ResponseMeta meta{.id = mint_response_id(api_), .model = model.names.front(), .fingerprint = model.fingerprint,
+  ResponseMeta meta{.id = mint_response_id(api_),
+                    .model = model.names.front(),
+                    .fingerprint = model.fingerprint,
                     .created = static_cast<std::int64_t>(std::time(nullptr))};
-  stream_.emplace(std::move(meta), std::move(prepared.output), prepared.n, std::move(prepared.prompts), *model.tokenizer);
+  stream_.emplace(std::move(meta), std::move(prepared.output), prepared.n, std::move(prepared.prompts),
+                  *model.tokenizer);
   if (!submit_all(std::move(prepared.requests)) || !streaming_) return;
 
   HttpResponse head;

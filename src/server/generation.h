@@ -2,8 +2,9 @@
 //
 //   io thread --body--> CPU pool: prepare() --requests--> io thread: submit, headers, events --> answer
 //
-// It lives on the connection's io thread but for prepare(). The engine's sink posts events there; it holds the
-// Generation until the last final event, whatever becomes of the client. A disconnect at any moment cancels.
+// It lives on the connection's io thread but for prepare(). The engine's sink posts events there; it holds
+// the Generation until the last final event, whatever becomes of the client. A disconnect at any moment
+// cancels.
 #pragma once
 
 #include <memory>

@@ -1,11 +1,12 @@
 // The plain face of HTTP: what handlers see of a request and how they answer. No Boost here; http_server.cpp
 // moves these between sockets and handlers.
 //
-// A request is answered exactly once: respond(), or begin_stream() write()* end(). A Responder that is dropped
-// without an answer answers 500 by itself, so that no client waits for ever and every request is logged.
+// A request is answered exactly once: respond(), or begin_stream() write()* end(). A Responder that is
+// dropped without an answer answers 500 by itself, so that no client waits for ever and every request is
+// logged.
 //
-// Threads: post() from any thread; everything else on the connection's io thread (where handle() is called and
-// where posted functions run). After the client is gone every call is a harmless no-op.
+// Threads: post() from any thread; everything else on the connection's io thread (where handle() is called
+// and where posted functions run). After the client is gone every call is a harmless no-op.
 #pragma once
 
 #include <cstddef>
@@ -24,13 +25,13 @@ using Headers = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {
   std::string method;
-  std::string target;   ///< as sent
-  std::string path;     ///< the target up to '?', not decoded; the path of an absolute-form target
-  int minor = 1;        ///< HTTP/1.minor
-  Headers headers;      ///< names in lower case, in the order sent
+  std::string target;  ///< as sent
+  std::string path;    ///< the target up to '?', not decoded; the path of an absolute-form target
+  int minor = 1;       ///< HTTP/1.minor
+  Headers headers;     ///< names in lower case, in the order sent
   std::string body;
-  std::string id;       ///< X-Request-Id of the client if it is acceptable, else minted
-  std::string peer;     ///< address:port
+  std::string id;    ///< X-Request-Id of the client if it is acceptable, else minted
+  std::string peer;  ///< address:port
   std::optional<std::uint64_t> content_length;
   bool chunked = false;
 
@@ -45,7 +46,7 @@ struct HttpResponse {
   std::string content_type = "application/json";
   Headers headers;
   std::string body;
-  bool close = false;   ///< end the connection after this response
+  bool close = false;  ///< end the connection after this response
 };
 
 /// What the access line says beside the HTTP facts. Handlers fill it, the connection logs it at end of life.

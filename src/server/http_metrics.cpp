@@ -6,7 +6,8 @@ namespace barg::server {
 namespace {
 
 std::string known_method(const std::string& method) {
-  static constexpr std::array<std::string_view, 7> kKnown = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"};
+  static constexpr std::array<std::string_view, 7> kKnown = {"GET",    "HEAD",    "POST", "PUT",
+                                                             "DELETE", "OPTIONS", "PATCH"};
   return std::find(kKnown.begin(), kKnown.end(), method) == kKnown.end() ? "other" : method;
 }
 

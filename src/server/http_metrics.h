@@ -1,5 +1,5 @@
-// HttpMetrics: counters and latency of HTTP requests by method, status and route. Thread-safe (one mutex, held
-// for a map look-up). The number of series is bounded: methods and routes come from fixed lists.
+// HttpMetrics: counters and latency of HTTP requests by method, status and route. Thread-safe (one mutex,
+// held for a map look-up). The number of series is bounded: methods and routes come from fixed lists.
 #pragma once
 
 #include <array>
@@ -14,7 +14,8 @@
 
 namespace barg::server {
 
-inline constexpr std::array<double, 14> kHttpSeconds = {.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300};
+inline constexpr std::array<double, 14> kHttpSeconds = {.005, .01, .025, .05, .1, .25, .5,
+                                                        1,    2.5, 5,    10,  30, 60,  300};
 
 class HttpMetrics {
  public:

@@ -12,7 +12,8 @@
 namespace barg::server {
 namespace {
 
-constexpr auto kAcceptRetry = std::chrono::milliseconds(50);  // out of file descriptors: wait for some to close
+constexpr auto kAcceptRetry =
+    std::chrono::milliseconds(50);  // out of file descriptors: wait for some to close
 
 class HttpServerImpl final : public HttpServer {
  public:
@@ -46,7 +47,7 @@ class HttpServerImpl final : public HttpServer {
   std::unique_ptr<asio::steady_timer> retry_;
   std::vector<asio::executor_work_guard<asio::io_context::executor_type>> work_;
   std::vector<std::jthread> threads_;
-  std::size_t next_ = 0;   ///< io thread of the next connection
+  std::size_t next_ = 0;  ///< io thread of the next connection
   std::uint16_t port_ = 0;
 };
 
@@ -59,8 +60,10 @@ Result<void> HttpServerImpl::listen() {
     endpoint = {address, options.port};
   } else {
     tcp::resolver resolver(io_[0]->context);
-    const auto found = resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, ec);
-    if (ec || found.empty()) return fail(ErrorCode::kInvalidValue, "cannot resolve the address " + options.host, "server.host");
+    const auto found =
+        resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, ec);
+    if (ec || found.empty())
+      return fail(ErrorCode::kInvalidValue, "cannot resolve the address " + options.host, "server.host");
     endpoint = *found.begin();
   }
   acceptor_->open(endpoint.protocol(), ec);
@@ -82,7 +85,8 @@ void HttpServerImpl::run() {
 
 void HttpServerImpl::accept() {
   const auto io = io_[next_++ % io_.size()];
-  acceptor_->async_accept(io->context, [this, io](error_code ec, tcp::socket socket) { on_accept(ec, std::move(socket), io); });
+  acceptor_->async_accept(
+      io->context, [this, io](error_code ec, tcp::socket socket) { on_accept(ec, std::move(socket), io); });
 }
 
 void HttpServerImpl::on_accept(error_code ec, tcp::socket socket, const std::shared_ptr<IoThread>& io) {
@@ -137,7 +141,8 @@ void HttpServerImpl::interrupt() {
 
 bool HttpServerImpl::wait_idle(double seconds) {
   std::unique_lock lock(shared_->mutex);
-  return shared_->idle.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return shared_->active == 0; });
+  return shared_->idle.wait_for(lock, std::chrono::duration<double>(seconds),
+                                [&] { return shared_->active == 0; });
 }
 
 void HttpServerImpl::stop() {

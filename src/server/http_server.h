@@ -4,10 +4,12 @@
 //  1. A connection belongs to one io thread for its whole life; nothing of it is locked.
 //  2. At most one request of a connection is being answered; answers leave in order; at most
 //     kMaxBufferedInput bytes of later requests wait.
-//  3. A read is always pending while a request is being answered, so a client's disconnect is seen at once. Only
+//  3. A read is always pending while a request is being answered, so a client's disconnect is seen at once.
+//  Only
 //     when the input buffer is full the socket is polled instead.
 //  4. Every request that sent at least one byte ends in exactly one HttpHandler::on_access.
-//  5. An early refusal is followed by shutdown of the sending side and a bounded drain of what the client still
+//  5. An early refusal is followed by shutdown of the sending side and a bounded drain of what the client
+//  still
 //     sends: the answer arrives, no reset.
 //
 // It knows no route, no JSON and no key. start/drain/interrupt/stop may be called from any thread but a
@@ -27,7 +29,8 @@ inline constexpr std::size_t kMaxHeaderBytes = 16 * 1024;
 inline constexpr std::size_t kMaxHeaderFields = 100;
 inline constexpr std::size_t kMaxTargetBytes = 8 * 1024;
 inline constexpr std::size_t kMaxBufferedInput = 64 * 1024;
-inline constexpr std::size_t kMaxBacklogBytes = 4 << 20;   ///< of a stream: beyond it the reader counts as slow
+inline constexpr std::size_t kMaxBacklogBytes = 4
+                                                << 20;  ///< of a stream: beyond it the reader counts as slow
 inline constexpr int kMaxRequestsPerConnection = 1000;
 
 struct HttpGauges {
@@ -36,12 +39,13 @@ struct HttpGauges {
   std::uint64_t accepted = 0;
   std::uint64_t refused_connections = 0;  ///< over max_connections
   std::uint64_t write_stalls = 0;
-  std::uint64_t disconnects = 0;          ///< clients gone while their request was being answered
+  std::uint64_t disconnects = 0;  ///< clients gone while their request was being answered
 };
 
 class HttpServer {
  public:
-  /// Binds and serves. `handler` outlives the object. Fails with kIo (address in use, ...), kInvalidValue (host).
+  /// Binds and serves. `handler` outlives the object. Fails with kIo (address in use, ...), kInvalidValue
+  /// (host).
   static Result<std::unique_ptr<HttpServer>> start(const ServerOptions& options, HttpHandler& handler);
   virtual ~HttpServer() = default;  ///< stop()
 

@@ -13,21 +13,24 @@ namespace {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-constexpr std::uint64_t kDiscardBytes = 64 * 1024;       // a refused body up to here does not cost the connection
+constexpr std::uint64_t kDiscardBytes = 64 * 1024;  // a refused body up to here does not cost the connection
 constexpr std::uint64_t kLingerBytes = 256ULL << 20;
 constexpr double kLingerSeconds = 10, kShortLingerSeconds = 2;
-constexpr double kBodyBytesPerSecond = 32 * 1024;        // a slower upload runs into the body timeout
+constexpr double kBodyBytesPerSecond = 32 * 1024;  // a slower upload runs into the body timeout
 constexpr auto kFullInputPoll = std::chrono::milliseconds(20);
 
 std::chrono::nanoseconds seconds(double s) {
   return std::chrono::nanoseconds(static_cast<std::int64_t>(std::clamp(s, 0.0, 1e9) * 1e9));
 }
 
-double since(SteadyTime t) { return std::chrono::duration<double>(std::chrono::steady_clock::now() - t).count(); }
+double since(SteadyTime t) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - t).count();
+}
 
 bool acceptable_id(const std::string& id) {
   return !id.empty() && id.size() <= 64 && std::all_of(id.begin(), id.end(), [](unsigned char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == '-';
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
+           c == '_' || c == '-';
   });
 }
 
@@ -41,12 +44,18 @@ std::string mint_id(Rng& rng) {
 /// The stable `code` of what the HTTP layer refuses by itself.
 std::string_view framing_code(int status) {
   switch (status) {
-    case 408: return "request_timeout";
-    case 413: return "request_too_large";
-    case 414: return "uri_too_long";
-    case 431: return "header_too_large";
-    case 505: return "unsupported_http_version";
-    default: return "invalid_http";
+    case 408:
+      return "request_timeout";
+    case 413:
+      return "request_too_large";
+    case 414:
+      return "uri_too_long";
+    case 431:
+      return "header_too_large";
+    case 505:
+      return "unsupported_http_version";
+    default:
+      return "invalid_http";
   }
 }
 
@@ -70,13 +79,17 @@ class Exchange final : public Responder {
   }
 
   void respond(HttpResponse response) override { session_->respond(answer_, std::move(response)); }
-  void begin_stream(HttpResponse head, bool sse) override { session_->begin_stream(answer_, std::move(head), sse); }
+  void begin_stream(HttpResponse head, bool sse) override {
+    session_->begin_stream(answer_, std::move(head), sse);
+  }
   void write(std::string bytes) override { session_->write(answer_, std::move(bytes)); }
   void end() override { session_->end(answer_); }
   bool gone() const override { return !session_->current(answer_); }
   AccessNote& note() override { return answer_->record.note; }
   void set_route(std::string_view pattern) override { answer_->record.route = pattern; }
-  void on_interrupt(std::function<void(Interrupt)> callback) override { answer_->on_interrupt = std::move(callback); }
+  void on_interrupt(std::function<void(Interrupt)> callback) override {
+    answer_->on_interrupt = std::move(callback);
+  }
   void post(std::move_only_function<void()> function) override {
     if (!session_->io()->stopped) asio::post(session_->io()->context, std::move(function));
   }
@@ -89,8 +102,13 @@ class Exchange final : public Responder {
 }  // namespace
 
 Session::Session(std::shared_ptr<HttpShared> shared, std::shared_ptr<IoThread> io, tcp::socket socket)
-    : shared_(std::move(shared)), io_(std::move(io)), socket_(std::move(socket)), deadline_(io_->context),
-      write_timer_(io_->context), ping_timer_(io_->context), watch_timer_(io_->context) {
+    : shared_(std::move(shared)),
+      io_(std::move(io)),
+      socket_(std::move(socket)),
+      deadline_(io_->context),
+      write_timer_(io_->context),
+      ping_timer_(io_->context),
+      watch_timer_(io_->context) {
   ++shared_->open;
 }
 
@@ -111,7 +129,8 @@ void Session::start_refused() {
   ++shared_->refused;
   io_->sessions.insert(this);
   if (shared_->stopping) return close("server_shutdown");
-  HttpResponse response = shared_->handler.refusal(503, "too_many_connections", "too many connections, try again later");
+  HttpResponse response =
+      shared_->handler.refusal(503, "too_many_connections", "too many connections, try again later");
   response.headers.emplace_back("retry-after", "1");
   response.close = true;
   close_after_ = true;
@@ -120,11 +139,13 @@ void Session::start_refused() {
   linger(false);
 }
 
-// ---- reading --------------------------------------------------------------------------------------------------
+// ---- reading
+// --------------------------------------------------------------------------------------------------
 
 void Session::read() {
   if (reading_ || phase_ == Phase::kClosed || peer_closed_) return;
-  if (answer_ && !discarding_ && phase_ == Phase::kOpen && in_.size() >= kMaxBufferedInput) return watch_full_input();
+  if (answer_ && !discarding_ && phase_ == Phase::kOpen && in_.size() >= kMaxBufferedInput)
+    return watch_full_input();
   reading_ = true;
   socket_.async_read_some(asio::buffer(chunk_), [self = shared_from_this()](error_code ec, std::size_t n) {
     self->reading_ = false;
@@ -199,7 +220,8 @@ bool Session::step() {
   const auto before = parser_->state();
   const auto state = parser_->feed(in_);
   switch (state) {
-    case RequestParser::State::kHead: return false;
+    case RequestParser::State::kHead:
+      return false;
     case RequestParser::State::kFailed:
       refuse_framing(parser_->status(), parser_->reason());
       return false;
@@ -230,7 +252,8 @@ bool Session::on_head() {
   const HttpRequest& head = parser_->request();
   parser_->request().peer = peer_;
   const std::string* id = head.header("x-request-id");
-  parser_->request().id = id && head.header_count("x-request-id") == 1 && acceptable_id(*id) ? *id : mint_id(io_->ids);
+  parser_->request().id =
+      id && head.header_count("x-request-id") == 1 && acceptable_id(*id) ? *id : mint_id(io_->ids);
 
   std::string route = "-";
   if (auto response = shared_->handler.check(head, route)) {
@@ -238,7 +261,8 @@ bool Session::on_head() {
     return false;
   }
   if (head.content_length.value_or(0) > shared_->options.max_body_bytes) {
-    refuse_framing(413, "the body is larger than " + std::to_string(shared_->options.max_body_bytes) + " bytes");
+    refuse_framing(413,
+                   "the body is larger than " + std::to_string(shared_->options.max_body_bytes) + " bytes");
     answer_->record.route = route;
     return false;
   }
@@ -266,8 +290,8 @@ void Session::refuse_framing(int status, const std::string& message) {
   refuse(std::move(response), "-");
 }
 
-/// Answers before the body has been read. A small rest of the body is read and thrown away; a large or unknown
-/// one costs the connection (after a drain).
+/// Answers before the body has been read. A small rest of the body is read and thrown away; a large or
+/// unknown one costs the connection (after a drain).
 void Session::refuse(HttpResponse response, std::string route) {
   deadline_.cancel();
   begin_answer();
@@ -287,7 +311,8 @@ void Session::refuse(HttpResponse response, std::string route) {
   respond(answer_, std::move(response));
 }
 
-// ---- answering ------------------------------------------------------------------------------------------------
+// ---- answering
+// ------------------------------------------------------------------------------------------------
 
 void Session::begin_answer() {
   answer_ = std::make_shared<Answer>();
@@ -319,7 +344,8 @@ void Session::respond(const std::shared_ptr<Answer>& answer, HttpResponse respon
 void Session::dropped(const std::shared_ptr<Answer>& answer) {
   if (!current(answer)) return;
   if (answer->head_sent) return close("dropped");
-  HttpResponse response = shared_->handler.refusal(500, "internal_error", "the request was lost inside the server");
+  HttpResponse response =
+      shared_->handler.refusal(500, "internal_error", "the request was lost inside the server");
   response.close = true;
   respond(answer, std::move(response));
 }
@@ -425,7 +451,8 @@ void Session::interrupt_for_shutdown() {
   respond(answer, std::move(response));
 }
 
-// ---- writing --------------------------------------------------------------------------------------------------
+// ---- writing
+// --------------------------------------------------------------------------------------------------
 
 void Session::send(std::string_view bytes) {
   if (answer_) answer_->record.bytes_out += bytes.size();
@@ -478,8 +505,9 @@ void Session::on_write_stall(std::uint64_t write) {
 }
 
 void Session::ping() {
-  ping_timer_.expires_at(std::max(last_write_, std::chrono::steady_clock::now() - seconds(shared_->options.sse_ping_s)) +
-                         seconds(shared_->options.sse_ping_s));
+  ping_timer_.expires_at(
+      std::max(last_write_, std::chrono::steady_clock::now() - seconds(shared_->options.sse_ping_s)) +
+      seconds(shared_->options.sse_ping_s));
   ping_timer_.async_wait([self = shared_from_this(), answer = answer_](error_code ec) {
     if (ec || !self->current(answer)) return;
     if (!self->writing_ && since(self->last_write_) >= self->shared_->options.sse_ping_s * 0.99) {
@@ -489,7 +517,8 @@ void Session::ping() {
   });
 }
 
-// ---- time and end ---------------------------------------------------------------------------------------------
+// ---- time and end
+// ---------------------------------------------------------------------------------------------
 
 void Session::set_deadline(double s) {
   deadline_.expires_after(seconds(s));
@@ -507,13 +536,15 @@ void Session::on_deadline() {
   if (parser_->state() == RequestParser::State::kHead) {
     return refuse_framing(408, "the header did not arrive in time");
   }
-  const double allowed = shared_->options.body_timeout_s + static_cast<double>(request_bytes_) / kBodyBytesPerSecond;
+  const double allowed =
+      shared_->options.body_timeout_s + static_cast<double>(request_bytes_) / kBodyBytesPerSecond;
   const double used = since(body_started_);
   if (used < allowed) return set_deadline(std::max(0.001, allowed - used));
   refuse_framing(408, "the body did not arrive in time");
 }
 
-/// Ends the sending side and throws away what the peer still sends, so that the answer is not lost to a reset.
+/// Ends the sending side and throws away what the peer still sends, so that the answer is not lost to a
+/// reset.
 void Session::linger(bool request_complete) {
   if (phase_ != Phase::kOpen) return;
   phase_ = Phase::kLinger;

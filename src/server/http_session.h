@@ -4,8 +4,8 @@
 //   kLinger: the last answer is out, the sending side is shut; what still comes in is thrown away, bounded
 //   kClosed: nothing happens any more; the object lives until its last callback has run
 //
-// Threads: everything on the thread of `io_->context`, but Exchange::post. A Session keeps itself alive through
-// the callbacks it waits for; IoThread::sessions borrows it between start() and close().
+// Threads: everything on the thread of `io_->context`, but Exchange::post. A Session keeps itself alive
+// through the callbacks it waits for; IoThread::sessions borrows it between start() and close().
 #pragma once
 
 #include <array>
@@ -46,8 +46,8 @@ struct HttpShared {
   std::atomic<bool> draining{false}, stopping{false};
   std::atomic<std::int64_t> open{0}, active{0};
   std::atomic<std::uint64_t> accepted{0}, refused{0}, stalls{0}, disconnects{0};
-  std::mutex mutex;                ///< for idle only
-  std::condition_variable idle;    ///< active became 0
+  std::mutex mutex;              ///< for idle only
+  std::condition_variable idle;  ///< active became 0
 };
 
 /// One request being answered; shared by the session and the handler's Exchange.
@@ -55,11 +55,11 @@ struct Answer {
   AccessRecord record;
   std::function<void(Interrupt)> on_interrupt;
   std::chrono::steady_clock::time_point started;
-  bool head_only = false;   ///< HEAD
+  bool head_only = false;  ///< HEAD
   bool head_sent = false;
   bool chunked = false;
   bool sse = false;
-  bool ended = false;       ///< the handler is through
+  bool ended = false;  ///< the handler is through
 };
 
 class Session : public std::enable_shared_from_this<Session> {
@@ -133,10 +133,10 @@ class Session : public std::enable_shared_from_this<Session> {
   int requests_ = 0;
 
   std::shared_ptr<Answer> answer_;
-  bool discarding_ = false;   ///< a refused request's body is still being read
+  bool discarding_ = false;  ///< a refused request's body is still being read
   bool close_after_ = false;
 
-  std::string out_, queue_;   ///< being written; waiting
+  std::string out_, queue_;  ///< being written; waiting
   std::size_t out_pos_ = 0;
   bool writing_ = false;
   std::uint64_t write_serial_ = 0;

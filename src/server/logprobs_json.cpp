@@ -71,7 +71,8 @@ Json chat_logprobs(const Tokenizer& tokenizer, std::span<const OutToken> tokens,
   return Json::object({{"content", Json(std::move(content))}, {"refusal", nullptr}});
 }
 
-Json legacy_logprobs(const Tokenizer& tokenizer, std::span<const OutToken> tokens, std::int32_t top, bool first_null) {
+Json legacy_logprobs(const Tokenizer& tokenizer, std::span<const OutToken> tokens, std::int32_t top,
+                     bool first_null) {
   Json::Array names, values, tops, offsets;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const OutToken& token = tokens[i];
@@ -113,9 +114,10 @@ Json prompt_logprobs_json(const Tokenizer& tokenizer, std::span<const TokenLogpr
     }
     Json entry = Json::object();
     const auto add = [&](TokenId id, float value, std::int64_t rank) {
-      entry.set(std::to_string(id), Json::object({{"logprob", clip_logprob(value)},
-                                                  {"rank", rank},
-                                                  {"decoded_token", repair_utf8(tokenizer.token_bytes(id))}}));
+      entry.set(std::to_string(id),
+                Json::object({{"logprob", clip_logprob(value)},
+                              {"rank", rank},
+                              {"decoded_token", repair_utf8(tokenizer.token_bytes(id))}}));
     };
     for (std::size_t k = 0; k < logprobs[i].top.size(); ++k) {
       add(logprobs[i].top[k].id, logprobs[i].top[k].logprob, static_cast<std::int64_t>(k) + 1);

@@ -1,8 +1,9 @@
 // Log-probabilities in the shapes of chat completions, legacy completions and vLLM's prompt_logprobs. Pure.
 //
-// `token` strings are always valid UTF-8: bytes that are no character show as U+FFFD in chat (the exact ones are
-// in `bytes`) and as "bytes:\xNN" in legacy completions, where the string is the only form. A hidden token (a
-// skipped special token, the token that stopped) shows as "": concatenating all tokens gives the text.
+// `token` strings are always valid UTF-8: bytes that are no character show as U+FFFD in chat (the exact ones
+// are in `bytes`) and as "bytes:\xNN" in legacy completions, where the string is the only form. A hidden
+// token (a skipped special token, the token that stopped) shows as "": concatenating all tokens gives the
+// text.
 #pragma once
 
 #include <span>
@@ -19,8 +20,10 @@ namespace barg::server {
 /// {"content":[...],"refusal":null}
 Json chat_logprobs(const Tokenizer& tokenizer, std::span<const OutToken> tokens, std::int32_t top);
 
-/// tokens, token_logprobs, top_logprobs, text_offset of a run of tokens. `first_null`: the first has no value.
-Json legacy_logprobs(const Tokenizer& tokenizer, std::span<const OutToken> tokens, std::int32_t top, bool first_null);
+/// tokens, token_logprobs, top_logprobs, text_offset of a run of tokens. `first_null`: the first has no
+/// value.
+Json legacy_logprobs(const Tokenizer& tokenizer, std::span<const OutToken> tokens, std::int32_t top,
+                     bool first_null);
 
 /// The prompt as records, offsets counted in its text; values from `logprobs` (may be shorter or empty).
 std::vector<OutToken> prompt_records(const Tokenizer& tokenizer, const PromptInfo& prompt,

@@ -26,7 +26,8 @@ struct Model {
 class Writer {
  public:
   void family(std::string_view name, std::string_view type, std::string_view help) {
-    out += "# HELP " + std::string(name) + " " + std::string(help) + "\n# TYPE " + std::string(name) + " " + std::string(type) + "\n";
+    out += "# HELP " + std::string(name) + " " + std::string(help) + "\n# TYPE " + std::string(name) + " " +
+           std::string(type) + "\n";
   }
   void sample(std::string_view name, std::string_view labels, double value) {
     out += name;
@@ -40,7 +41,8 @@ class Writer {
     for (std::size_t i = 0; i < counts.size(); ++i) {
       below += counts[i];
       const std::string le = i < bounds.size() ? number(bounds[i]) : "+Inf";
-      sample(name + "_bucket", comma + "le=\"" + le + (le.find_first_of(".eI") == std::string::npos ? ".0\"" : "\""),
+      sample(name + "_bucket",
+             comma + "le=\"" + le + (le.find_first_of(".eI") == std::string::npos ? ".0\"" : "\""),
              static_cast<double>(below));
     }
     sample(name + "_sum", labels, sum);
@@ -57,32 +59,41 @@ void scalar(Writer& w, const std::vector<Model>& models, std::string_view name, 
 }
 
 void histogram(Writer& w, const std::vector<Model>& models, const std::string& name, std::string_view help,
-               Histogram EngineMetrics::* member) {
+               Histogram EngineMetrics::*member) {
   w.family(name, "histogram", help);
-  for (const Model& m : models) w.buckets(name, m.labels, (m.m.*member).bounds(), (m.m.*member).counts(), (m.m.*member).sum());
+  for (const Model& m : models)
+    w.buckets(name, m.labels, (m.m.*member).bounds(), (m.m.*member).counts(), (m.m.*member).sum());
 }
 
 void write_gauges(Writer& w, const std::vector<Model>& models) {
   using M = const EngineMetrics&;
-  scalar(w, models, "vllm:num_requests_running", "gauge", "Sequences in the batch.", [](M m) { return m.num_requests_running; });
-  scalar(w, models, "vllm:num_requests_waiting", "gauge", "Sequences that wait for admission.", [](M m) { return m.num_requests_waiting; });
+  scalar(w, models, "vllm:num_requests_running", "gauge", "Sequences in the batch.",
+         [](M m) { return m.num_requests_running; });
+  scalar(w, models, "vllm:num_requests_waiting", "gauge", "Sequences that wait for admission.",
+         [](M m) { return m.num_requests_waiting; });
   w.family("vllm:num_requests_waiting_by_reason", "gauge", "Waiting sequences by reason.");
   for (const Model& m : models) {
-    w.sample("vllm:num_requests_waiting_by_reason", m.labels + ",reason=\"capacity\"", static_cast<double>(m.m.waiting_capacity));
-    w.sample("vllm:num_requests_waiting_by_reason", m.labels + ",reason=\"deferred\"", static_cast<double>(m.m.waiting_deferred));
+    w.sample("vllm:num_requests_waiting_by_reason", m.labels + ",reason=\"capacity\"",
+             static_cast<double>(m.m.waiting_capacity));
+    w.sample("vllm:num_requests_waiting_by_reason", m.labels + ",reason=\"deferred\"",
+             static_cast<double>(m.m.waiting_deferred));
   }
   for (const char* name : {"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"}) {
-    scalar(w, models, name, "gauge", "Share of the KV pool that running sequences hold, 0 to 1.", [](M m) { return m.kv.usage; });
+    scalar(w, models, name, "gauge", "Share of the KV pool that running sequences hold, 0 to 1.",
+           [](M m) { return m.kv.usage; });
   }
   w.family("vllm:cache_config_info", "gauge", "Block size and number of blocks.");
   for (const Model& m : models) {
-    w.sample("vllm:cache_config_info", m.labels + ",block_size=\"" + std::to_string(m.info.block_size) + "\",num_gpu_blocks=\"" +
-             std::to_string(m.info.num_blocks) + "\"", 1);
+    w.sample("vllm:cache_config_info",
+             m.labels + ",block_size=\"" + std::to_string(m.info.block_size) + "\",num_gpu_blocks=\"" +
+                 std::to_string(m.info.num_blocks) + "\"",
+             1);
   }
   w.family("barg_kv_blocks", "gauge", "KV blocks by state.");
   for (const Model& m : models) {
     const auto put = [&](const char* state, std::int64_t n) {
-      w.sample("barg_kv_blocks", m.labels + ",tier=\"device\",state=\"" + state + "\"", static_cast<double>(n));
+      w.sample("barg_kv_blocks", m.labels + ",tier=\"device\",state=\"" + state + "\"",
+               static_cast<double>(n));
     };
     put("free", m.m.kv.free_blocks);
     put("cached", m.m.kv.cached_blocks);
@@ -95,36 +106,49 @@ void write_gauges(Writer& w, const std::vector<Model>& models) {
     w.sample("barg_kv_waste_ratio", m.labels + ",cause=\"reserved\"", m.m.kv.waste_reserved);
     w.sample("barg_kv_waste_ratio", m.labels + ",cause=\"fenced\"", m.m.kv.waste_fenced);
   }
-  scalar(w, models, "barg_device_tokens_per_second", "gauge", "Measured speed in rows per second, smoothed.", [](M m) { return m.tokens_per_second; });
+  scalar(w, models, "barg_device_tokens_per_second", "gauge", "Measured speed in rows per second, smoothed.",
+         [](M m) { return m.tokens_per_second; });
 }
 
 void write_counters(Writer& w, const std::vector<Model>& models) {
   using M = const EngineMetrics&;
-  const auto count = [&](std::string_view name, std::string_view help, auto value) { scalar(w, models, name, "counter", help, value); };
-  count("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", [](M m) { return m.prefix_cache_queries; });
-  count("vllm:prefix_cache_hits_total", "Prompt tokens found there.", [](M m) { return m.prefix_cache_hits; });
+  const auto count = [&](std::string_view name, std::string_view help, auto value) {
+    scalar(w, models, name, "counter", help, value);
+  };
+  count("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.",
+        [](M m) { return m.prefix_cache_queries; });
+  count("vllm:prefix_cache_hits_total", "Prompt tokens found there.",
+        [](M m) { return m.prefix_cache_hits; });
   count("vllm:num_preemptions_total", "Sequences preempted.", [](M m) { return m.num_preemptions; });
   count("vllm:prompt_tokens_total", "Prompt tokens processed.", [](M m) { return m.prompt_tokens; });
-  count("vllm:prompt_tokens_cached_total", "Prompt tokens served from the cache.", [](M m) { return m.prompt_tokens_cached; });
-  count("vllm:prompt_tokens_recomputed_total", "Tokens computed again after a preemption.", [](M m) { return m.prompt_tokens_recomputed; });
+  count("vllm:prompt_tokens_cached_total", "Prompt tokens served from the cache.",
+        [](M m) { return m.prompt_tokens_cached; });
+  count("vllm:prompt_tokens_recomputed_total", "Tokens computed again after a preemption.",
+        [](M m) { return m.prompt_tokens_recomputed; });
   count("vllm:generation_tokens_total", "Tokens generated.", [](M m) { return m.generation_tokens; });
   w.family("vllm:prompt_tokens_by_source_total", "counter", "Prompt tokens by where they came from.");
   for (const Model& m : models) {
-    w.sample("vllm:prompt_tokens_by_source_total", m.labels + ",source=\"local_compute\"", static_cast<double>(m.m.prompt_tokens_computed));
-    w.sample("vllm:prompt_tokens_by_source_total", m.labels + ",source=\"local_cache_hit\"", static_cast<double>(m.m.prompt_tokens_cached));
+    w.sample("vllm:prompt_tokens_by_source_total", m.labels + ",source=\"local_compute\"",
+             static_cast<double>(m.m.prompt_tokens_computed));
+    w.sample("vllm:prompt_tokens_by_source_total", m.labels + ",source=\"local_cache_hit\"",
+             static_cast<double>(m.m.prompt_tokens_cached));
   }
   w.family("vllm:request_success_total", "counter", "Choices finished, by reason.");
   for (const Model& m : models) {
-    for (const FinishReason r : {FinishReason::kStop, FinishReason::kLength, FinishReason::kAbort, FinishReason::kError}) {
+    for (const FinishReason r :
+         {FinishReason::kStop, FinishReason::kLength, FinishReason::kAbort, FinishReason::kError}) {
       w.sample("vllm:request_success_total", m.labels + ",finished_reason=\"" + finish_reason_name(r) + "\"",
                static_cast<double>(m.m.finished[static_cast<std::size_t>(r)]));
     }
   }
-  count("vllm:corrupted_requests_total", "Choices that failed by NaN logits.", [](M m) { return m.corrupted_requests; });
-  w.family("vllm:admission_rejections_total", "counter", "Requests refused before they were queued, by reason.");
+  count("vllm:corrupted_requests_total", "Choices that failed by NaN logits.",
+        [](M m) { return m.corrupted_requests; });
+  w.family("vllm:admission_rejections_total", "counter",
+           "Requests refused before they were queued, by reason.");
   for (const Model& m : models) {
     for (std::size_t r = 0; r < kNumRejections; ++r) {
-      w.sample("vllm:admission_rejections_total", m.labels + ",reason=\"" + rejection_name(static_cast<Rejection>(r)) + "\"",
+      w.sample("vllm:admission_rejections_total",
+               m.labels + ",reason=\"" + rejection_name(static_cast<Rejection>(r)) + "\"",
                static_cast<double>(m.m.rejections[r]));
     }
   }
@@ -136,18 +160,25 @@ void write_counters(Writer& w, const std::vector<Model>& models) {
 
 void write_histograms(Writer& w, const std::vector<Model>& models) {
   using E = EngineMetrics;
-  struct Row { const char* name; const char* help; Histogram E::* member; };
+  struct Row {
+    const char* name;
+    const char* help;
+    Histogram E::*member;
+  };
   static constexpr Row kRows[] = {
       {"vllm:request_prompt_tokens", "Prompt tokens per request.", &E::request_prompt_tokens},
       {"vllm:request_generation_tokens", "Generated tokens per choice.", &E::request_generation_tokens},
-      {"vllm:request_max_num_generation_tokens", "Longest choice of a request.", &E::request_max_num_generation_tokens},
+      {"vllm:request_max_num_generation_tokens", "Longest choice of a request.",
+       &E::request_max_num_generation_tokens},
       {"vllm:request_params_max_tokens", "max_tokens per request.", &E::request_params_max_tokens},
       {"vllm:request_params_n", "n per request.", &E::request_params_n},
-      {"vllm:request_prefill_kv_computed_tokens", "Prompt tokens computed per request.", &E::request_prefill_kv_computed_tokens},
+      {"vllm:request_prefill_kv_computed_tokens", "Prompt tokens computed per request.",
+       &E::request_prefill_kv_computed_tokens},
       {"vllm:iteration_tokens_total", "Tokens per step.", &E::iteration_tokens_total},
       {"vllm:time_to_first_token_seconds", "Arrival to first token.", &E::time_to_first_token},
       {"vllm:inter_token_latency_seconds", "Between two tokens.", &E::inter_token_latency},
-      {"vllm:request_time_per_output_token_seconds", "Mean time per token of a choice.", &E::time_per_output_token},
+      {"vllm:request_time_per_output_token_seconds", "Mean time per token of a choice.",
+       &E::time_per_output_token},
       {"vllm:e2e_request_latency_seconds", "Arrival to last token.", &E::e2e_request_latency},
       {"vllm:request_queue_time_seconds", "Waiting for the first step.", &E::request_queue_time},
       {"vllm:request_inference_time_seconds", "First step to last token.", &E::request_inference_time},
@@ -163,16 +194,20 @@ void write_http(Writer& w, const ServerState& state) {
   w.family("http_requests_total", "counter", "HTTP requests by method, status and handler.");
   for (const auto& [key, n] : http.requests) {
     const auto& [method, status, handler] = key;
-    w.sample("http_requests_total", "method=\"" + method + "\",status=\"" + std::to_string(status) + "\",handler=\"" + escape_label(handler) + "\"",
+    w.sample("http_requests_total",
+             "method=\"" + method + "\",status=\"" + std::to_string(status) + "\",handler=\"" +
+                 escape_label(handler) + "\"",
              static_cast<double>(n));
   }
   w.family("http_request_duration_seconds", "histogram", "First byte received to last byte sent.");
   for (const auto& [key, d] : http.durations) {
-    w.buckets("http_request_duration_seconds", "method=\"" + key.first + "\",handler=\"" + escape_label(key.second) + "\"",
-              kHttpSeconds, d.counts, d.sum);
+    w.buckets("http_request_duration_seconds",
+              "method=\"" + key.first + "\",handler=\"" + escape_label(key.second) + "\"", kHttpSeconds,
+              d.counts, d.sum);
   }
   w.family("barg_cancel_total", "counter", "Requests cut short, by cause.");
-  for (const auto& [cause, n] : http.cancels) w.sample("barg_cancel_total", "cause=\"" + escape_label(cause) + "\"", static_cast<double>(n));
+  for (const auto& [cause, n] : http.cancels)
+    w.sample("barg_cancel_total", "cause=\"" + escape_label(cause) + "\"", static_cast<double>(n));
   w.family("barg_http_bytes_total", "counter", "Bytes of requests and answers.");
   w.sample("barg_http_bytes_total", "direction=\"in\"", static_cast<double>(http.bytes_in));
   w.sample("barg_http_bytes_total", "direction=\"out\"", static_cast<double>(http.bytes_out));
@@ -183,11 +218,15 @@ void write_http(Writer& w, const ServerState& state) {
     w.sample(name, "", v);
   };
   one("barg_conn_open", "gauge", "Open connections.", static_cast<double>(g.open_connections));
-  one("barg_requests_active", "gauge", "HTTP requests being answered.", static_cast<double>(g.active_requests));
+  one("barg_requests_active", "gauge", "HTTP requests being answered.",
+      static_cast<double>(g.active_requests));
   one("barg_conn_accepted_total", "counter", "Connections accepted.", static_cast<double>(g.accepted));
-  one("barg_conn_refused_total", "counter", "Connections beyond max_connections.", static_cast<double>(g.refused_connections));
-  one("barg_write_stall_total", "counter", "Readers that took nothing for too long.", static_cast<double>(g.write_stalls));
-  one("barg_disconnects_total", "counter", "Clients gone while their request was being answered.", static_cast<double>(g.disconnects));
+  one("barg_conn_refused_total", "counter", "Connections beyond max_connections.",
+      static_cast<double>(g.refused_connections));
+  one("barg_write_stall_total", "counter", "Readers that took nothing for too long.",
+      static_cast<double>(g.write_stalls));
+  one("barg_disconnects_total", "counter", "Clients gone while their request was being answered.",
+      static_cast<double>(g.disconnects));
 }
 
 }  // namespace
@@ -209,7 +248,8 @@ std::string metrics_text(const ServerState& state) {
   std::vector<Model> models;
   for (const ServedModel& model : state.models) {
     models.push_back({.labels = "model_name=\"" + escape_label(model.names.front()) + "\",engine=\"0\"",
-                      .m = model.engine->metrics(), .info = model.engine->info()});
+                      .m = model.engine->metrics(),
+                      .info = model.engine->info()});
   }
   Writer w;
   write_gauges(w, models);
@@ -218,8 +258,11 @@ std::string metrics_text(const ServerState& state) {
   write_http(w, state);
   w.family("barg_build_info", "gauge", "Version of the server and numerics of each model.");
   for (const Model& m : models) {
-    w.sample("barg_build_info", m.labels + ",version=\"" + escape_label(state.build.version) + "\",git=\"" + escape_label(state.build.git) +
-             "\",numerics=\"" + escape_label(m.info.numerics_id) + "\",weights=\"" + escape_label(m.info.model_digest.substr(0, 16)) + "\"", 1);
+    w.sample("barg_build_info",
+             m.labels + ",version=\"" + escape_label(state.build.version) + "\",git=\"" +
+                 escape_label(state.build.git) + "\",numerics=\"" + escape_label(m.info.numerics_id) +
+                 "\",weights=\"" + escape_label(m.info.model_digest.substr(0, 16)) + "\"",
+             1);
   }
   w.family("process_start_time_seconds", "gauge", "Unix time of the start.");
   w.sample("process_start_time_seconds", "", state.started_unix_s);

@@ -1,6 +1,6 @@
-// metrics_text: GET /metrics, the Prometheus text format (0.0.4). Engine metrics under vLLM's names, labels and
-// buckets (model_name, engine="0"), so that its dashboards and gateways work unmodified; what vLLM lacks as
-// barg_*; HTTP counters as FastAPI's instrumentator names them.
+// metrics_text: GET /metrics, the Prometheus text format (0.0.4). Engine metrics under vLLM's names, labels
+// and buckets (model_name, engine="0"), so that its dashboards and gateways work unmodified; what vLLM lacks
+// as barg_*; HTTP counters as FastAPI's instrumentator names them.
 //
 // Each family is written once with HELP and TYPE, then one sample per model. Any thread.
 #pragma once

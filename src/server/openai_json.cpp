@@ -53,7 +53,8 @@ void read_common(Fields& fields, ApiRequest& request, const SamplingDefaults& de
   if (const auto n = fields.integer("prompt_logprobs", 0, kMaxLogprobs)) {
     out.prompt_logprobs = true;
     request.sampling.prompt_logprobs = static_cast<std::int32_t>(*n);
-    if (out.stream) fields.fail(ErrorCode::kInvalidValue, "prompt_logprobs cannot be streamed", "prompt_logprobs");
+    if (out.stream)
+      fields.fail(ErrorCode::kInvalidValue, "prompt_logprobs cannot be streamed", "prompt_logprobs");
   }
 }
 
@@ -98,7 +99,8 @@ std::vector<TokenId> read_ids(Fields& fields, const Json& list, const std::strin
     const auto id = whole_number(item);
     if (!id || *id < 0 || *id >= vocab) {
       const std::string at = path + "[" + std::to_string(ids.size()) + "]";
-      fields.fail(ErrorCode::kInvalidValue, at + " must be a token id from 0 to " + std::to_string(vocab - 1), at);
+      fields.fail(ErrorCode::kInvalidValue, at + " must be a token id from 0 to " + std::to_string(vocab - 1),
+                  at);
       return {};
     }
     ids.push_back(static_cast<TokenId>(*id));
@@ -110,7 +112,9 @@ std::vector<TokenId> read_ids(Fields& fields, const Json& list, const std::strin
 void read_prompt(Fields& fields, ApiRequest& request, std::int32_t vocab) {
   const Json* prompt = fields.get("prompt");
   if (!prompt) return fields.fail(ErrorCode::kMissingParameter, "prompt is missing", "prompt");
-  const auto invalid = [&](std::string message) { fields.fail(ErrorCode::kInvalidValue, std::move(message), "prompt"); };
+  const auto invalid = [&](std::string message) {
+    fields.fail(ErrorCode::kInvalidValue, std::move(message), "prompt");
+  };
   if (prompt->is_string()) {
     if (prompt->as_string().empty()) return invalid("prompt is empty");
     request.prompts.push_back({.text = prompt->as_string(), .ids = {}, .is_ids = false});
@@ -119,13 +123,15 @@ void read_prompt(Fields& fields, ApiRequest& request, std::int32_t vocab) {
   if (!prompt->is_array()) return invalid("prompt must be a string, an array of strings, or token ids");
   if (prompt->size() == 0) return invalid("prompt is empty");
   if (has_item_type(*prompt, [](const Json& j) { return j.is_number(); })) {
-    request.prompts.push_back({.text = {}, .ids = read_ids(fields, *prompt, "prompt", vocab), .is_ids = true});
+    request.prompts.push_back(
+        {.text = {}, .ids = read_ids(fields, *prompt, "prompt", vocab), .is_ids = true});
     return;
   }
   if (prompt->size() > kMaxPrompts) return invalid("more than " + std::to_string(kMaxPrompts) + " prompts");
   const bool strings = has_item_type(*prompt, [](const Json& j) { return j.is_string(); });
   const bool lists = has_item_type(*prompt, [](const Json& j) { return j.is_array(); });
-  if (!strings && !lists) return invalid("prompt mixes types; give strings, or token ids, or arrays of token ids");
+  if (!strings && !lists)
+    return invalid("prompt mixes types; give strings, or token ids, or arrays of token ids");
   for (std::size_t i = 0; i < prompt->size() && fields.ok(); ++i) {
     const Json& item = prompt->as_array()[i];
     const std::string path = "prompt[" + std::to_string(i) + "]";
@@ -151,7 +157,8 @@ Result<std::optional<std::string>> parse_model_name(const Json& body) {
   return name;
 }
 
-Result<ApiRequest> parse_chat_request(const Json& body, const SamplingDefaults& defaults, std::int32_t vocab_size) {
+Result<ApiRequest> parse_chat_request(const Json& body, const SamplingDefaults& defaults,
+                                      std::int32_t vocab_size) {
   Fields fields(body);
   ApiRequest request;
   request.output.api = Api::kChat;
@@ -177,8 +184,9 @@ Result<ApiRequest> parse_completion_request(const Json& body, const SamplingDefa
   read_common(fields, request, defaults, vocab_size);
   read_completion_logprobs(fields, request);
   const bool scoring = request.output.echo || request.output.prompt_logprobs;
-  request.max_tokens = fields.integer("max_tokens", scoring ? 0 : 1, std::numeric_limits<std::int64_t>::max())
-                           .value_or(std::max<std::int64_t>(kDefaultCompletionTokens, request.sampling.min_tokens));
+  request.max_tokens =
+      fields.integer("max_tokens", scoring ? 0 : 1, std::numeric_limits<std::int64_t>::max())
+          .value_or(std::max<std::int64_t>(kDefaultCompletionTokens, request.sampling.min_tokens));
   check_min_tokens(fields, request);
   // A prompt that is only scored: the engine runs it for its log-probabilities.
   if (request.max_tokens == 0 && !request.sampling.prompt_logprobs) request.sampling.prompt_logprobs = 0;
@@ -212,8 +220,8 @@ std::string ignored_header(const std::vector<std::string>& names) {
   for (std::size_t i = 0; i < names.size() && i < kMaxIgnoredShown; ++i) {
     if (!out.empty()) out += ", ";
     for (const char c : names[i].substr(0, kMaxIgnoredNameBytes)) {
-      const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
-                         c == '.' || c == '-';
+      const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                         c == '_' || c == '.' || c == '-';
       out += plain ? c : '?';
     }
   }

@@ -29,16 +29,16 @@ enum class Api : std::uint8_t { kChat, kCompletions };
 struct OutputSpec {
   Api api = Api::kChat;
   bool stream = false;
-  bool include_usage = false;           ///< a last chunk with the usage
-  bool continuous_usage = false;        ///< usage on every chunk
-  bool echo = false;                    ///< completions: the text begins with the prompt
-  std::optional<std::int32_t> logprobs; ///< alternatives per token to show, absent = no logprobs
-  bool prompt_logprobs = false;         ///< show them (extension), beside what echo needs
+  bool include_usage = false;            ///< a last chunk with the usage
+  bool continuous_usage = false;         ///< usage on every chunk
+  bool echo = false;                     ///< completions: the text begins with the prompt
+  std::optional<std::int32_t> logprobs;  ///< alternatives per token to show, absent = no logprobs
+  bool prompt_logprobs = false;          ///< show them (extension), beside what echo needs
   std::vector<std::string> stop;
   bool include_stop = false;
   bool skip_special_tokens = true;
   bool return_token_ids = false;
-  std::int32_t min_tokens = 0;          ///< stop strings do not match in these first tokens
+  std::int32_t min_tokens = 0;  ///< stop strings do not match in these first tokens
 };
 
 /// One prompt of /v1/completions: text or token ids.
@@ -50,8 +50,8 @@ struct PromptInput {
 
 struct ApiRequest {
   std::string model;
-  std::vector<PromptInput> prompts;        ///< completions, at least one
-  text::ChatPrompt chat;                   ///< chat
+  std::vector<PromptInput> prompts;  ///< completions, at least one
+  text::ChatPrompt chat;             ///< chat
   bool add_special_tokens = false;
   std::optional<std::int64_t> max_tokens;  ///< as asked; the caller clamps to what remains
   SamplingParams sampling;                 ///< max_tokens not filled in
@@ -59,7 +59,7 @@ struct ApiRequest {
   Priority priority = Priority::kStandard;
   std::string cache_salt;
   OutputSpec output;
-  std::vector<std::string> ignored;        ///< fields that had no effect
+  std::vector<std::string> ignored;  ///< fields that had no effect
 };
 
 inline constexpr std::int64_t kDefaultCompletionTokens = 16;
@@ -74,7 +74,8 @@ inline constexpr std::int32_t kMaxLogprobs = 20;
 Result<std::optional<std::string>> parse_model_name(const Json& body);
 
 /// `vocab_size`: ids are checked against it.
-Result<ApiRequest> parse_chat_request(const Json& body, const SamplingDefaults& defaults, std::int32_t vocab_size);
+Result<ApiRequest> parse_chat_request(const Json& body, const SamplingDefaults& defaults,
+                                      std::int32_t vocab_size);
 Result<ApiRequest> parse_completion_request(const Json& body, const SamplingDefaults& defaults,
                                             std::int32_t vocab_size);
 

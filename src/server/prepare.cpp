@@ -14,8 +14,8 @@ Error too_long(const EngineInfo& info, std::int64_t tokens, bool at_least, Api a
   const bool chat = api == Api::kChat;
   std::string message = "This model's maximum context length is " + std::to_string(info.max_model_len) +
                         " tokens. However, your " + (chat ? "messages" : "prompt") + " resulted in " +
-                        (at_least ? "at least " : "") + std::to_string(tokens) + " tokens. Please reduce the length of the " +
-                        (chat ? "messages." : "prompt.");
+                        (at_least ? "at least " : "") + std::to_string(tokens) +
+                        " tokens. Please reduce the length of the " + (chat ? "messages." : "prompt.");
   return {ErrorCode::kContextLengthExceeded, std::move(message), chat ? "messages" : "prompt", 0};
 }
 
@@ -55,20 +55,24 @@ Result<void> check_before(const ServedModel& model, const ApiRequest& request) {
   for (const Size& s : sizes(request)) {
     const std::size_t most = std::max<std::size_t>(1, model.max_token_bytes) * kNormalisationFactor;
     const auto least = static_cast<std::int64_t>(s.ids + s.bytes / most);
-    if (least > info.max_model_len) return std::unexpected(too_long(info, least, s.ids == 0, request.output.api));
-    estimate += static_cast<std::int64_t>(s.ids) + std::max<std::int64_t>(1, static_cast<std::int64_t>(s.bytes) / kBytesPerToken);
+    if (least > info.max_model_len)
+      return std::unexpected(too_long(info, least, s.ids == 0, request.output.api));
+    estimate += static_cast<std::int64_t>(s.ids) +
+                std::max<std::int64_t>(1, static_cast<std::int64_t>(s.bytes) / kBytesPerToken);
   }
   return model.engine->admissible(estimate);
 }
 
 Result<PromptInfo> chat_prompt(const ServedModel& model, const ApiRequest& request) {
-  if (!model.chat_template) return fail(ErrorCode::kUnsupported, "this model has no chat template", "messages");
+  if (!model.chat_template)
+    return fail(ErrorCode::kUnsupported, "this model has no chat template", "messages");
   auto rendered = model.chat_template->render(request.chat);
   if (!rendered) return std::unexpected(rendered.error());
   PromptInfo info;
   info.ids = model.tokenizer->encode_marked(rendered->pieces());
   const auto bos = model.tokenizer->bos();
-  if (request.add_special_tokens && bos && (info.ids.empty() || info.ids[0] != *bos)) info.ids.insert(info.ids.begin(), *bos);
+  if (request.add_special_tokens && bos && (info.ids.empty() || info.ids[0] != *bos))
+    info.ids.insert(info.ids.begin(), *bos);
   return info;
 }
 
@@ -81,7 +85,8 @@ PromptInfo completion_prompt(const ServedModel& model, const ApiRequest& request
     if (need_text) info.text = tokenizer.decode(input.ids, request.output.skip_special_tokens);
     return info;
   }
-  info.ids = tokenizer.encode(input.text, {.add_special_tokens = request.add_special_tokens, .parse_special_tokens = true});
+  info.ids = tokenizer.encode(
+      input.text, {.add_special_tokens = request.add_special_tokens, .parse_special_tokens = true});
   if (need_text) {
     info.text = input.text;
     info.from_text = true;
@@ -91,24 +96,30 @@ PromptInfo completion_prompt(const ServedModel& model, const ApiRequest& request
     };
     if (!info.ids.empty()) {
       info.added_front = added(tokenizer.bos(), info.ids.front(), tokenizer.special_text("bos_token"), true);
-      info.added_back = info.ids.size() > 1 && added(tokenizer.eos(), info.ids.back(), tokenizer.special_text("eos_token"), false);
+      info.added_back = info.ids.size() > 1 &&
+                        added(tokenizer.eos(), info.ids.back(), tokenizer.special_text("eos_token"), false);
     }
   }
   return info;
 }
 
-Result<Request> engine_request(const EngineInfo& info, const ApiRequest& api, const PromptInfo& prompt, Prepared& out) {
+Result<Request> engine_request(const EngineInfo& info, const ApiRequest& api, const PromptInfo& prompt,
+                               Prepared& out) {
   const auto length = static_cast<std::int64_t>(prompt.ids.size());
-  if (length == 0) return fail(ErrorCode::kInvalidValue, "the prompt has no tokens", api.output.api == Api::kChat ? "messages" : "prompt");
+  if (length == 0)
+    return fail(ErrorCode::kInvalidValue, "the prompt has no tokens",
+                api.output.api == Api::kChat ? "messages" : "prompt");
   const std::int64_t room = info.max_model_len - length;
   const bool scoring = api.max_tokens == 0;
-  if (room < 0 || (room == 0 && !scoring)) return std::unexpected(too_long(info, length, false, api.output.api));
+  if (room < 0 || (room == 0 && !scoring))
+    return std::unexpected(too_long(info, length, false, api.output.api));
   Request request;
   request.prompt = prompt.ids;
   request.sampling = api.sampling;
   request.sampling.max_tokens = static_cast<std::int32_t>(std::min(room, api.max_tokens.value_or(room)));
   request.sampling.min_tokens = std::min(request.sampling.min_tokens, request.sampling.max_tokens);
-  if (api.max_tokens && request.sampling.max_tokens < *api.max_tokens) out.clamped_max_tokens = request.sampling.max_tokens;
+  if (api.max_tokens && request.sampling.max_tokens < *api.max_tokens)
+    out.clamped_max_tokens = request.sampling.max_tokens;
   request.n = api.n;
   request.priority = api.priority;
   request.cache_salt = api.cache_salt;
@@ -142,7 +153,8 @@ Result<const ServedModel*> find_model(const ServerState& state, const Json& body
   if (!name) return std::unexpected(name.error());
   if (!*name) return &state.models.front();
   if (const ServedModel* model = state.find(**name)) return model;
-  return fail(ErrorCode::kNotFound, "the model " + json_quote((*name)->substr(0, kMaxNameShown)) + " does not exist", "model");
+  return fail(ErrorCode::kNotFound,
+              "the model " + json_quote((*name)->substr(0, kMaxNameShown)) + " does not exist", "model");
 }
 
 Result<Prepared> prepare(const ServerState& state, Api api, std::string_view body) {

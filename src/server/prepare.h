@@ -1,7 +1,8 @@
-// prepare: the bytes of a chat or completion request become engine requests, or the one reason why not. Runs on
-// the CPU pool: parsing, rendering and tokenising are the only slow things the server does itself.
+// prepare: the bytes of a chat or completion request become engine requests, or the one reason why not. Runs
+// on the CPU pool: parsing, rendering and tokenising are the only slow things the server does itself.
 //
-// Order: JSON -> model -> fields -> admission by a byte estimate -> length bound by bytes -> render and tokenise
+// Order: JSON -> model -> fields -> admission by a byte estimate -> length bound by bytes -> render and
+// tokenise
 // -> exact length. So a full server refuses before it spends time, and an impossible prompt is not tokenised.
 #pragma once
 
@@ -19,13 +20,13 @@
 namespace barg::server {
 
 struct Prepared {
-  const ServedModel* model = nullptr;      ///< owned by the ServerState
+  const ServedModel* model = nullptr;  ///< owned by the ServerState
   OutputSpec output;
   std::int32_t n = 1;
-  std::vector<Request> requests;           ///< one per prompt; ids are not set
+  std::vector<Request> requests;  ///< one per prompt; ids are not set
   std::vector<PromptInfo> prompts;
   std::vector<std::string> ignored;
-  std::int32_t clamped_max_tokens = 0;     ///< > 0: what max_tokens became
+  std::int32_t clamped_max_tokens = 0;  ///< > 0: what max_tokens became
 };
 
 Result<Prepared> prepare(const ServerState& state, Api api, std::string_view body);

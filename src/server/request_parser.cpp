@@ -27,13 +27,14 @@ std::string lower(BeastView s) {
 }
 
 bool is_token_char(unsigned char c) {
-  return std::isalnum(c) || std::string_view("!#$%&'*+-.^_`|~").find(static_cast<char>(c)) != std::string_view::npos;
+  return std::isalnum(c) ||
+         std::string_view("!#$%&'*+-.^_`|~").find(static_cast<char>(c)) != std::string_view::npos;
 }
 
 bool iequals(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](unsigned char x, unsigned char y) {
-           return std::tolower(x) == std::tolower(y);
-         });
+  return a.size() == b.size() &&
+         std::equal(a.begin(), a.end(), b.begin(),
+                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
 bool all_digits(std::string_view s) {
@@ -98,7 +99,9 @@ struct RequestParser::Impl final : http::basic_parser<true> {
   void on_chunk_header_impl(std::uint64_t size, BeastView, error_code& ec) override {
     if (size > max_body - std::min(max_body, body_bytes) || ++chunks > kMaxChunks) overflow(ec);
   }
-  std::size_t on_chunk_body_impl(std::uint64_t, BeastView body, error_code& ec) override { return take(body, ec); }
+  std::size_t on_chunk_body_impl(std::uint64_t, BeastView body, error_code& ec) override {
+    return take(body, ec);
+  }
   void on_finish_impl(error_code&) override { finished = true; }
 
   void overflow(error_code& ec) {
@@ -124,7 +127,9 @@ void RequestParser::discard_body() {
   request_.body.clear();
 }
 
-bool RequestParser::keep_alive() const { return state_ != State::kFailed && impl_->head_done && impl_->keep_alive(); }
+bool RequestParser::keep_alive() const {
+  return state_ != State::kFailed && impl_->head_done && impl_->keep_alive();
+}
 
 RequestParser::State RequestParser::fail(int status, std::string reason) {
   status_ = status;
@@ -143,25 +148,31 @@ RequestParser::State RequestParser::feed(std::string& in) {
 bool RequestParser::check_head_so_far(const std::string& in) {
   for (; scanned_ < in.size(); ++scanned_) {
     const auto c = static_cast<unsigned char>(in[scanned_]);
-    if (c == '\n' && (scanned_ == 0 || in[scanned_ - 1] != '\r')) return fail(400, "a line ends in a bare LF"), false;
+    if (c == '\n' && (scanned_ == 0 || in[scanned_ - 1] != '\r'))
+      return fail(400, "a line ends in a bare LF"), false;
     if (c == 0) return fail(400, "the head contains a NUL byte"), false;
-    if (c != '\n' && scanned_ > 0 && in[scanned_ - 1] == '\r') return fail(400, "a bare CR in the head"), false;
+    if (c != '\n' && scanned_ > 0 && in[scanned_ - 1] == '\r')
+      return fail(400, "a bare CR in the head"), false;
     if (line_end_ == 0) {
-      if (scanned_ < kMaxMethodBytes && in.find(' ') >= scanned_ && c != ' ' && c != '\r' && !is_token_char(c)) {
+      if (scanned_ < kMaxMethodBytes && in.find(' ') >= scanned_ && c != ' ' && c != '\r' &&
+          !is_token_char(c)) {
         return fail(400, "this is not an HTTP request"), false;
       }
       if (c == '\n') line_end_ = scanned_ + 1;
-      if (scanned_ > kMaxTargetBytes + kMaxMethodBytes + 16) return fail(414, "the request target is too long"), false;
+      if (scanned_ > kMaxTargetBytes + kMaxMethodBytes + 16)
+        return fail(414, "the request target is too long"), false;
     } else {
-      if ((c == ' ' || c == '\t') && in[scanned_ - 1] == '\n') return fail(400, "a folded header line"), false;
+      if ((c == ' ' || c == '\t') && in[scanned_ - 1] == '\n')
+        return fail(400, "a folded header line"), false;
       if (scanned_ - line_end_ > kMaxHeaderBytes) return fail(431, "the header is larger than 16 KiB"), false;
-      if (c == '\n' && scanned_ - line_end_ < 2) break;                        // no fields at all
-      if (c == '\n' && in.compare(scanned_ - 3, 4, "\r\n\r\n") == 0) break;    // end of the head
+      if (c == '\n' && scanned_ - line_end_ < 2) break;                      // no fields at all
+      if (c == '\n' && in.compare(scanned_ - 3, 4, "\r\n\r\n") == 0) break;  // end of the head
     }
     if (line_end_ == scanned_ + 1) {  // the request line is complete
       const std::string_view line(in.data(), line_end_ - 2);
       const std::size_t space = line.rfind(' ');
-      if (space == std::string_view::npos || line.find(' ') == space) return fail(400, "the request line has no version"), false;
+      if (space == std::string_view::npos || line.find(' ') == space)
+        return fail(400, "the request line has no version"), false;
       const std::string_view version = line.substr(space + 1);
       if (version.starts_with("HTTP/") && version != "HTTP/1.1" && version != "HTTP/1.0") {
         return fail(505, "only HTTP/1.1 and HTTP/1.0 are spoken here"), false;
@@ -172,7 +183,8 @@ bool RequestParser::check_head_so_far(const std::string& in) {
 }
 
 RequestParser::State RequestParser::feed_head(std::string& in) {
-  while (scanned_ == 0 && in.starts_with("\r\n")) in.erase(0, 2);  // tolerated between requests (RFC 9112 2.2)
+  while (scanned_ == 0 && in.starts_with("\r\n"))
+    in.erase(0, 2);  // tolerated between requests (RFC 9112 2.2)
   if (scanned_ == 0 && in == "\r") return state_;
   if (!check_head_so_far(in)) return state_;
   if (scanned_ >= in.size()) return state_;
@@ -186,15 +198,18 @@ RequestParser::State RequestParser::feed_head(std::string& in) {
   if (ec == http::error::bad_method) return fail(400, "the method is malformed");
   if (ec == http::error::bad_target) return fail(400, "the request target is malformed");
   if (ec == http::error::bad_content_length) return fail(400, "Content-Length is malformed");
-  if (ec == http::error::bad_transfer_encoding) return fail(400, "Content-Length and Transfer-Encoding contradict each other");
+  if (ec == http::error::bad_transfer_encoding)
+    return fail(400, "Content-Length and Transfer-Encoding contradict each other");
   if (ec == http::error::header_limit) return fail(431, "the header is too large");
-  if (ec || !impl_->head_done) return fail(400, "the header is malformed: " + (ec ? ec.message() : "incomplete"));
+  if (ec || !impl_->head_done)
+    return fail(400, "the header is malformed: " + (ec ? ec.message() : "incomplete"));
   if (!check_fields()) return state_;
   return state_ = impl_->finished ? State::kDone : State::kBody;
 }
 
 RequestParser::State RequestParser::feed_body(std::string& in) {
-  // A first chunk that is the last one: Beast asserts that its second look at it sees all five of "0\r\n\r\n".
+  // A first chunk that is the last one: Beast asserts that its second look at it sees all five of
+  // "0\r\n\r\n".
   if (request_.chunked && in.size() < kShortestLastChunk && in.starts_with('0')) return state_;
   std::size_t used = 0;
   error_code ec;
@@ -221,14 +236,15 @@ bool RequestParser::check_fields() {
   return true;
 }
 
-/// One length, plain digits, or chunked and nothing else: whatever two readers could understand differently is
-/// refused.
+/// One length, plain digits, or chunked and nothing else: whatever two readers could understand differently
+/// is refused.
 bool RequestParser::check_framing() {
   const std::size_t lengths = request_.header_count("content-length");
   const std::size_t encodings = request_.header_count("transfer-encoding");
   if (lengths > 1) return fail(400, "more than one Content-Length"), false;
   if (lengths == 1) {
-    if (!all_digits(*request_.header("content-length"))) return fail(400, "Content-Length is malformed"), false;
+    if (!all_digits(*request_.header("content-length")))
+      return fail(400, "Content-Length is malformed"), false;
     request_.content_length = impl_->content_length().value_or(0);
   }
   if (encodings > 1 || (encodings > 0 && lengths > 0)) return fail(400, "contradictory body framing"), false;
@@ -244,11 +260,14 @@ bool RequestParser::check_framing() {
 
 bool RequestParser::check_host() {
   const std::size_t hosts = request_.header_count("host");
-  if (hosts > 1 || (hosts == 0 && request_.minor >= 1)) return fail(400, "exactly one Host field is needed"), false;
-  if (hosts == 1 && !valid_authority(*request_.header("host"))) return fail(400, "the Host field is malformed"), false;
+  if (hosts > 1 || (hosts == 0 && request_.minor >= 1))
+    return fail(400, "exactly one Host field is needed"), false;
+  if (hosts == 1 && !valid_authority(*request_.header("host")))
+    return fail(400, "the Host field is malformed"), false;
 
   std::string_view target = request_.target;
-  if (const bool http = iequals(target.substr(0, 7), "http://"); http || iequals(target.substr(0, 8), "https://")) {
+  if (const bool http = iequals(target.substr(0, 7), "http://");
+      http || iequals(target.substr(0, 8), "https://")) {
     target.remove_prefix(http ? 7 : 8);
     const std::size_t slash = std::min(target.find_first_of("/?#"), target.size());
     const std::string_view authority = target.substr(0, slash);
@@ -257,7 +276,8 @@ bool RequestParser::check_host() {
       return fail(400, "the request target and the Host field name different hosts"), false;
     }
     target.remove_prefix(slash);
-    request_.path = target.empty() || target.front() != '/' ? "/" : target.substr(0, target.find_first_of("?#"));
+    request_.path =
+        target.empty() || target.front() != '/' ? "/" : target.substr(0, target.find_first_of("?#"));
     return true;
   }
   request_.path = target.substr(0, target.find_first_of("?#"));

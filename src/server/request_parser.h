@@ -1,6 +1,6 @@
 // RequestParser: bytes of one HTTP/1.x request in, an HttpRequest out. Beast does the grammar and lives in
-// request_parser.cpp alone; what Beast lets through and we do not (folded lines, bare LF, NUL, unequal or listed
-// lengths, doubtful Host, huge chunk extensions) is refused here.
+// request_parser.cpp alone; what Beast lets through and we do not (folded lines, bare LF, NUL, unequal or
+// listed lengths, doubtful Host, huge chunk extensions) is refused here.
 //
 // Any fragmentation of the same bytes gives the same result. Memory: head limits, then at most `max_body`.
 // One parser per request, one thread.
@@ -24,8 +24,8 @@ class RequestParser {
   RequestParser(const RequestParser&) = delete;
   RequestParser& operator=(const RequestParser&) = delete;
 
-  /// Takes bytes off the front of `in` (and erases them). Stops after the head, so that the caller may refuse,
-  /// and after the request.
+  /// Takes bytes off the front of `in` (and erases them). Stops after the head, so that the caller may
+  /// refuse, and after the request.
   State feed(std::string& in);
   State state() const { return state_; }
   /// Body bytes are counted but no longer kept.
@@ -52,8 +52,8 @@ class RequestParser {
   std::unique_ptr<Impl> impl_;
   State state_ = State::kHead;
   HttpRequest request_;
-  std::size_t scanned_ = 0;       ///< head bytes already looked at
-  std::size_t line_end_ = 0;      ///< just behind the request line, 0 = not seen yet
+  std::size_t scanned_ = 0;   ///< head bytes already looked at
+  std::size_t line_end_ = 0;  ///< just behind the request line, 0 = not seen yet
   bool expects_continue_ = false;
   int status_ = 0;
   std::string reason_;

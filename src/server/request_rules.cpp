@@ -16,7 +16,8 @@ constexpr double kMaxRepetitionPenalty = 100, kMinRepetitionPenalty = 0.01;
 /// Below this a temperature cannot be told from greedy in float arithmetic (logits / temperature overflows).
 constexpr double kGreedyBelow = 1e-5;
 
-constexpr std::array<std::string_view, 6> kRoles = {"system", "developer", "user", "assistant", "tool", "function"};
+constexpr std::array<std::string_view, 6> kRoles = {"system",    "developer", "user",
+                                                    "assistant", "tool",      "function"};
 
 bool is_empty(const Json& v) {
   return (v.is_bool() && !v.as_bool()) || (v.is_string() && v.as_string().empty()) ||
@@ -24,11 +25,26 @@ bool is_empty(const Json& v) {
 }
 
 /// Fields whose mere presence with a meaningful value asks for something that is not built.
-constexpr std::array<std::string_view, 20> kNotBuilt = {
-    "tools", "functions", "suffix", "structured_outputs", "guided_json", "guided_regex", "guided_choice",
-    "guided_grammar", "grammar", "json_schema", "regex", "ebnf", "use_beam_search", "bad_words",
-    "logprob_token_ids", "prompt_embeds", "truncate_prompt_tokens", "stop_regex", "chat_template",
-    "thinking_token_budget"};
+constexpr std::array<std::string_view, 20> kNotBuilt = {"tools",
+                                                        "functions",
+                                                        "suffix",
+                                                        "structured_outputs",
+                                                        "guided_json",
+                                                        "guided_regex",
+                                                        "guided_choice",
+                                                        "guided_grammar",
+                                                        "grammar",
+                                                        "json_schema",
+                                                        "regex",
+                                                        "ebnf",
+                                                        "use_beam_search",
+                                                        "bad_words",
+                                                        "logprob_token_ids",
+                                                        "prompt_embeds",
+                                                        "truncate_prompt_tokens",
+                                                        "stop_regex",
+                                                        "chat_template",
+                                                        "thinking_token_budget"};
 
 void refuse(Fields& fields, std::string_view name) {
   fields.fail(ErrorCode::kUnsupported, std::string(name) + " is not supported", name);
@@ -39,7 +55,8 @@ void refuse_format(Fields& fields) {
   if (!format) return;
   const Json* type = format->find("type");
   if (!type || !type->is_string()) {
-    return fields.fail(ErrorCode::kInvalidValue, "response_format.type must be a string", "response_format.type");
+    return fields.fail(ErrorCode::kInvalidValue, "response_format.type must be a string",
+                       "response_format.type");
   }
   if (type->as_string() != "text") {
     fields.fail(ErrorCode::kUnsupported, "the only supported response_format is text", "response_format");
@@ -68,7 +85,8 @@ void read_logit_bias(Fields& fields, SamplingParams& sampling, std::int32_t voca
                          "logit_bias keys must be token ids from 0 to " + std::to_string(vocab - 1), name);
     }
     if (!value.is_number() || !(value.as_double() >= -100 && value.as_double() <= 100)) {
-      return fields.fail(ErrorCode::kInvalidValue, "logit_bias values must be numbers from -100 to 100", name);
+      return fields.fail(ErrorCode::kInvalidValue, "logit_bias values must be numbers from -100 to 100",
+                         name);
     }
     sampling.logit_bias.emplace_back(static_cast<TokenId>(id), static_cast<float>(value.as_double()));
   }
@@ -86,7 +104,8 @@ void check_text_part(Fields& fields, const Json& part, const std::string& path, 
   const bool refusal = kind == "refusal" && role == "assistant";
   if (kind != "text" && !refusal) {
     return fields.fail(ErrorCode::kUnsupported,
-                       "content parts of type " + json_quote(kind.substr(0, 32)) + " are not supported; this model reads text",
+                       "content parts of type " + json_quote(kind.substr(0, 32)) +
+                           " are not supported; this model reads text",
                        path + ".type");
   }
   const std::string key = refusal ? "refusal" : "text";
@@ -105,8 +124,9 @@ void check_content(Fields& fields, const Json& message, const std::string& path,
   }
   if (content->is_string()) return;
   if (!content->is_array()) {
-    return fields.fail(ErrorCode::kInvalidValue, at + " must be a string or an array of parts, not " +
-                       std::string(type_name(*content)), at);
+    return fields.fail(ErrorCode::kInvalidValue,
+                       at + " must be a string or an array of parts, not " + std::string(type_name(*content)),
+                       at);
   }
   for (std::size_t i = 0; i < content->size() && fields.ok(); ++i) {
     check_text_part(fields, content->as_array()[i], at + "[" + std::to_string(i) + "]", role);
@@ -126,7 +146,8 @@ void check_tool_calls(Fields& fields, const Json& message, const std::string& pa
     }
     const Json* name = function->find("name");
     if (!name || !name->is_string()) {
-      return fields.fail(ErrorCode::kInvalidValue, item + ".function.name must be a string", item + ".function.name");
+      return fields.fail(ErrorCode::kInvalidValue, item + ".function.name must be a string",
+                         item + ".function.name");
     }
   }
 }
@@ -163,16 +184,19 @@ void refuse_unsupported(Fields& fields, Api api) {
   if (api == Api::kChat && fields.boolean("echo").value_or(false)) refuse(fields, "echo");
 }
 
-void read_sampling(Fields& fields, ApiRequest& request, const SamplingDefaults& defaults, std::int32_t vocab) {
+void read_sampling(Fields& fields, ApiRequest& request, const SamplingDefaults& defaults,
+                   std::int32_t vocab) {
   SamplingParams& s = request.sampling;
   const double temperature = fields.number("temperature", 0, 2).value_or(defaults.temperature.value_or(1));
   s.temperature = temperature < kGreedyBelow ? 0.0F : static_cast<float>(temperature);
   s.top_p = static_cast<float>(fields.number("top_p", 0, 1, true).value_or(defaults.top_p.value_or(1)));
   s.min_p = static_cast<float>(fields.number("min_p", 0, 1).value_or(defaults.min_p.value_or(0)));
   const auto top_k = fields.integer("top_k", -1, std::numeric_limits<std::int64_t>::max());
-  s.top_k = static_cast<std::int32_t>(std::min<std::int64_t>(top_k.value_or(defaults.top_k.value_or(0)), vocab));
-  s.repetition_penalty = static_cast<float>(fields.number("repetition_penalty", kMinRepetitionPenalty, kMaxRepetitionPenalty)
-                                                .value_or(defaults.repetition_penalty.value_or(1)));
+  s.top_k =
+      static_cast<std::int32_t>(std::min<std::int64_t>(top_k.value_or(defaults.top_k.value_or(0)), vocab));
+  s.repetition_penalty =
+      static_cast<float>(fields.number("repetition_penalty", kMinRepetitionPenalty, kMaxRepetitionPenalty)
+                             .value_or(defaults.repetition_penalty.value_or(1)));
   s.frequency_penalty = static_cast<float>(fields.number("frequency_penalty", -2, 2).value_or(0));
   s.presence_penalty = static_cast<float>(fields.number("presence_penalty", -2, 2).value_or(0));
   if (const auto seed = fields.integer("seed", 0, std::numeric_limits<std::int64_t>::max())) {
@@ -183,7 +207,8 @@ void read_sampling(Fields& fields, ApiRequest& request, const SamplingDefaults& 
   const Json* allowed = fields.get("allowed_token_ids");
   s.allowed_token_ids = fields.token_ids("allowed_token_ids", max_ids, vocab);
   if (allowed && allowed->is_array() && allowed->size() == 0) {
-    fields.fail(ErrorCode::kInvalidValue, "allowed_token_ids is empty: no token could be chosen", "allowed_token_ids");
+    fields.fail(ErrorCode::kInvalidValue, "allowed_token_ids is empty: no token could be chosen",
+                "allowed_token_ids");
   }
   s.banned_token_ids = fields.token_ids("banned_token_ids", max_ids, vocab);
   s.stop_token_ids = fields.token_ids("stop_token_ids", kMaxStopIds, vocab);
@@ -199,12 +224,14 @@ void read_stops(Fields& fields, OutputSpec& out) {
     return fields.fail(ErrorCode::kInvalidValue, "stop must be a string or an array of strings", "stop");
   }
   if (stop->is_array() && stop->size() > kMaxStops) {
-    return fields.fail(ErrorCode::kInvalidValue, "stop has more than " + std::to_string(kMaxStops) + " strings", "stop");
+    return fields.fail(ErrorCode::kInvalidValue,
+                       "stop has more than " + std::to_string(kMaxStops) + " strings", "stop");
   }
   const Json::Array items = stop->is_string() ? Json::Array{*stop} : stop->as_array();
   for (std::size_t i = 0; i < items.size(); ++i) {
     const std::string path = stop->is_string() ? "stop" : "stop[" + std::to_string(i) + "]";
-    if (!items[i].is_string() || items[i].as_string().empty() || items[i].as_string().size() > kMaxStopBytes) {
+    if (!items[i].is_string() || items[i].as_string().empty() ||
+        items[i].as_string().size() > kMaxStopBytes) {
       return fields.fail(ErrorCode::kInvalidValue, path + " must be a string of 1 to 4096 bytes", path);
     }
     out.stop.push_back(items[i].as_string());
@@ -214,15 +241,22 @@ void read_stops(Fields& fields, OutputSpec& out) {
 void read_identity(Fields& fields, ApiRequest& request) {
   if (const Json* priority = fields.get("priority"); priority && priority->is_string()) {
     const std::string& name = priority->as_string();
-    if (name == "interactive") request.priority = Priority::kInteractive;
-    else if (name == "batch") request.priority = Priority::kBatch;
-    else if (name != "standard") fields.fail(ErrorCode::kInvalidValue, "priority must be interactive, standard, batch or a whole number", "priority");
-  } else if (const auto n = fields.integer("priority", std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max())) {
+    if (name == "interactive")
+      request.priority = Priority::kInteractive;
+    else if (name == "batch")
+      request.priority = Priority::kBatch;
+    else if (name != "standard")
+      fields.fail(ErrorCode::kInvalidValue, "priority must be interactive, standard, batch or a whole number",
+                  "priority");
+  } else if (const auto n = fields.integer("priority", std::numeric_limits<std::int64_t>::min(),
+                                           std::numeric_limits<std::int64_t>::max())) {
     request.priority = *n < 0 ? Priority::kInteractive : *n > 0 ? Priority::kBatch : Priority::kStandard;
   }
   if (auto salt = fields.string("cache_salt", 128)) {
     const bool bad = salt->empty() || salt->find_first_of(std::string_view("@/\\\0", 4)) != std::string::npos;
-    if (bad) fields.fail(ErrorCode::kInvalidValue, "cache_salt must be 1 to 128 bytes without @, /, \\ and NUL", "cache_salt");
+    if (bad)
+      fields.fail(ErrorCode::kInvalidValue, "cache_salt must be 1 to 128 bytes without @, /, \\ and NUL",
+                  "cache_salt");
     request.cache_salt = std::move(*salt);
   }
   if (const Json* user = fields.get("user")) {
@@ -230,7 +264,8 @@ void read_identity(Fields& fields, ApiRequest& request) {
     if (user->is_string()) request.ignored.emplace_back("user");
   }
   if (const Json* metadata = fields.object("metadata")) {
-    if (metadata->size() > kMaxMetadata) fields.fail(ErrorCode::kInvalidValue, "metadata has too many entries", "metadata");
+    if (metadata->size() > kMaxMetadata)
+      fields.fail(ErrorCode::kInvalidValue, "metadata has too many entries", "metadata");
     request.ignored.emplace_back("metadata");
   }
 }
@@ -247,7 +282,8 @@ void read_messages(Fields& fields, text::ChatPrompt& chat) {
   const auto generate = fields.boolean("add_generation_prompt");
   chat.continue_final_message = fields.boolean("continue_final_message").value_or(false);
   if (generate.value_or(false) && chat.continue_final_message) {
-    fields.fail(ErrorCode::kInvalidValue, "continue_final_message and add_generation_prompt exclude each other",
+    fields.fail(ErrorCode::kInvalidValue,
+                "continue_final_message and add_generation_prompt exclude each other",
                 "continue_final_message");
   }
   chat.add_generation_prompt = generate.value_or(!chat.continue_final_message);
@@ -255,7 +291,8 @@ void read_messages(Fields& fields, text::ChatPrompt& chat) {
   if (const Json* documents = fields.array("documents", kMaxMessages)) {
     for (std::size_t i = 0; i < documents->size(); ++i) {
       const std::string path = "documents[" + std::to_string(i) + "]";
-      if (!documents->as_array()[i].is_object()) fields.fail(ErrorCode::kInvalidValue, path + " must be an object", path);
+      if (!documents->as_array()[i].is_object())
+        fields.fail(ErrorCode::kInvalidValue, path + " must be an object", path);
     }
     chat.documents = *documents;
   }

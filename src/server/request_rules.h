@@ -1,5 +1,5 @@
-// The field groups of openai_json.cpp, one function each. Internal to it. Every function reports what is wrong
-// through `fields` and leaves defaults behind.
+// The field groups of openai_json.cpp, one function each. Internal to it. Every function reports what is
+// wrong through `fields` and leaves defaults behind.
 #pragma once
 
 #include "server/json_fields.h"

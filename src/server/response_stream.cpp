@@ -27,23 +27,30 @@ Json ids_json(const std::vector<TokenId>& ids) {
 
 }  // namespace
 
-ResponseStream::ResponseStream(ResponseMeta meta, OutputSpec spec, std::int32_t n, std::vector<PromptInfo> prompts,
-                               const Tokenizer& tokenizer)
+ResponseStream::ResponseStream(ResponseMeta meta, OutputSpec spec, std::int32_t n,
+                               std::vector<PromptInfo> prompts, const Tokenizer& tokenizer)
     : meta_(std::move(meta)), spec_(std::move(spec)), n_(n), tokenizer_(tokenizer) {
   for (PromptInfo& info : prompts) {
     const std::size_t chars = count_characters(info.text);
     for (std::int32_t k = 0; k < n_; ++k) {
       // An echoed prompt shows its own unfinished character; there is nothing to complete.
       const auto tail = spec_.echo ? std::span<const TokenId>() : std::span<const TokenId>(info.ids);
-      choices_.push_back({.stream = {tokenizer_, spec_, tail, chars}, .text = {}, .tokens = {}, .final_event = false, .waiting = {}});
+      choices_.push_back({.stream = {tokenizer_, spec_, tail, chars},
+                          .text = {},
+                          .tokens = {},
+                          .final_event = false,
+                          .waiting = {}});
     }
     const bool wait = spec_.stream && spec_.echo && spec_.logprobs;
     prompts_.push_back({.info = std::move(info), .logprobs = {}, .shown = !wait});
   }
   const bool chat = spec_.api == Api::kChat;
   const char* object = chat ? "chat.completion.chunk" : "text_completion";
-  prefix_ = dump_json(Json::object({{"id", meta_.id}, {"object", object}, {"created", meta_.created},
-                                    {"model", meta_.model}, {"system_fingerprint", meta_.fingerprint}}));
+  prefix_ = dump_json(Json::object({{"id", meta_.id},
+                                    {"object", object},
+                                    {"created", meta_.created},
+                                    {"model", meta_.model},
+                                    {"system_fingerprint", meta_.fingerprint}}));
   prefix_.pop_back();
   prefix_ += ",\"choices\":[";
 }
@@ -66,8 +73,11 @@ std::string ResponseStream::begin() {
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     if (spec_.api == Api::kChat) {
       Json delta = Json::object({{"role", "assistant"}, {"content", ""}});
-      out += event(Json::object({{"index", static_cast<std::int64_t>(i)}, {"delta", std::move(delta)},
-                                 {"logprobs", nullptr}, {"finish_reason", nullptr}}), false);
+      out += event(Json::object({{"index", static_cast<std::int64_t>(i)},
+                                 {"delta", std::move(delta)},
+                                 {"logprobs", nullptr},
+                                 {"finish_reason", nullptr}}),
+                   false);
     } else if (spec_.echo && !spec_.logprobs) {
       Piece piece{.text = prompts_[i / static_cast<std::size_t>(n_)].info.text, .tokens = {}};
       out += event(piece_choice(i, piece), false);
@@ -106,8 +116,10 @@ Json ResponseStream::finish_choice(std::size_t index) const {
   choice.set("logprobs", nullptr);
   choice.set("finish_reason", finish_name(stream.finish()));
   Json reason;
-  if (stream.stop_string() >= 0) reason = spec_.stop[static_cast<std::size_t>(stream.stop_string())];
-  else if (stream.stop_id() != kNoToken) reason = stream.stop_id();
+  if (stream.stop_string() >= 0)
+    reason = spec_.stop[static_cast<std::size_t>(stream.stop_string())];
+  else if (stream.stop_id() != kNoToken)
+    reason = stream.stop_id();
   choice.set("stop_reason", std::move(reason));
   return choice;
 }
@@ -130,14 +142,16 @@ void ResponseStream::show_prompt(std::size_t prompt, Step& step) {
 
 ResponseStream::Step ResponseStream::push(std::size_t prompt, TokenEvent&& event) {
   Step step;
-  if (failed_ || complete_ || prompt >= prompts_.size() || event.choice < 0 || event.choice >= n_) return step;
+  if (failed_ || complete_ || prompt >= prompts_.size() || event.choice < 0 || event.choice >= n_)
+    return step;
   Prompt& p = prompts_[prompt];
   if (event.choice == 0) {
     std::move(event.prompt_logprobs.begin(), event.prompt_logprobs.end(), std::back_inserter(p.logprobs));
   }
   const std::size_t index = prompt * static_cast<std::size_t>(n_) + static_cast<std::size_t>(event.choice);
-  const bool prompt_done = event.choice == 0 && (p.logprobs.size() >= p.info.ids.size() || !event.tokens.empty() ||
-                                                 event.finish != FinishReason::kNone);
+  const bool prompt_done =
+      event.choice == 0 && (p.logprobs.size() >= p.info.ids.size() || !event.tokens.empty() ||
+                            event.finish != FinishReason::kNone);
   if (!p.shown && prompt_done) show_prompt(prompt, step);
   if (!p.shown) {
     choices_[index].waiting.push_back(std::move(event));
@@ -157,7 +171,8 @@ void ResponseStream::take(std::size_t index, TokenEvent&& event, Step& step) {
     ++finals_;
     if (event.choice == 0) {
       cached_tokens_ += event.stats.cached_tokens;
-      queue_s_ = event.stats.first_scheduled_s > 0 ? event.stats.first_scheduled_s - event.stats.arrived_s : -1;
+      queue_s_ =
+          event.stats.first_scheduled_s > 0 ? event.stats.first_scheduled_s - event.stats.arrived_s : -1;
       ttft_s_ = event.stats.first_token_s > 0 ? event.stats.first_token_s - event.stats.arrived_s : -1;
     }
     preemptions_ += event.stats.preemptions;
@@ -170,11 +185,13 @@ void ResponseStream::take(std::size_t index, TokenEvent&& event, Step& step) {
   }
   Piece piece = choice.stream.push(std::move(event.tokens), event.finish, event.stop_token);
   if (choice.stream.done() && choice.stream.stop_string() >= 0 && !choice.final_event) {
-    step.finish_at.push_back({.prompt = index / static_cast<std::size_t>(n_), .choice = event.choice,
+    step.finish_at.push_back({.prompt = index / static_cast<std::size_t>(n_),
+                              .choice = event.choice,
                               .tokens = choice.stream.token_count()});
   }
   if (spec_.stream) {
-    const bool worth = !piece.text.empty() || (!piece.tokens.empty() && (spec_.logprobs || spec_.return_token_ids));
+    const bool worth =
+        !piece.text.empty() || (!piece.tokens.empty() && (spec_.logprobs || spec_.return_token_ids));
     if (worth) step.bytes += this->event(piece_choice(index, piece), false);
     if (choice.stream.done()) step.bytes += this->event(finish_choice(index), false);
   } else {
@@ -208,7 +225,8 @@ Json ResponseStream::whole_choice(std::size_t index) const {
     all.insert(all.end(), c.tokens.begin(), c.tokens.end());
     *choice.find("logprobs") = legacy_logprobs(tokenizer_, all, *spec_.logprobs, spec_.echo);
   }
-  if (spec_.prompt_logprobs && !chat) choice.set("prompt_logprobs", prompt_logprobs_json(tokenizer_, prompt.logprobs));
+  if (spec_.prompt_logprobs && !chat)
+    choice.set("prompt_logprobs", prompt_logprobs_json(tokenizer_, prompt.logprobs));
   if (spec_.return_token_ids) {
     choice.set("token_ids", ids_json(c.tokens));
     if (!chat) choice.set("prompt_token_ids", ids_json(prompt.info.ids));
@@ -219,14 +237,17 @@ Json ResponseStream::whole_choice(std::size_t index) const {
 std::string ResponseStream::body() const {
   CHECK(complete_);
   const bool chat = spec_.api == Api::kChat;
-  Json out = Json::object({{"id", meta_.id}, {"object", chat ? "chat.completion" : "text_completion"},
-                           {"created", meta_.created}, {"model", meta_.model},
+  Json out = Json::object({{"id", meta_.id},
+                           {"object", chat ? "chat.completion" : "text_completion"},
+                           {"created", meta_.created},
+                           {"model", meta_.model},
                            {"system_fingerprint", meta_.fingerprint}});
   Json::Array choices;
   for (std::size_t i = 0; i < choices_.size(); ++i) choices.push_back(whole_choice(i));
   out.set("choices", Json(std::move(choices)));
   out.set("usage", usage());
-  if (chat && spec_.prompt_logprobs) out.set("prompt_logprobs", prompt_logprobs_json(tokenizer_, prompts_[0].logprobs));
+  if (chat && spec_.prompt_logprobs)
+    out.set("prompt_logprobs", prompt_logprobs_json(tokenizer_, prompts_[0].logprobs));
   if (chat && spec_.return_token_ids) out.set("prompt_token_ids", ids_json(prompts_[0].info.ids));
   return dump_json(out);
 }

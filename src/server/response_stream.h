@@ -1,10 +1,11 @@
-// ResponseStream: the token events of one API request become the bytes of its answer, either server-sent events
-// as they come or one JSON document at the end. Pure: no sockets, no engine, no clock.
+// ResponseStream: the token events of one API request become the bytes of its answer, either server-sent
+// events as they come or one JSON document at the end. Pure: no sockets, no engine, no clock.
 //
 // Invariants:
 //  1. Streamed and unstreamed answers carry the same text, log-probabilities, token ids, finish reasons and
 //     usage; both are written from the same pieces.
-//  2. Every choice gets exactly one chunk with a finish_reason, "stop" or "length", never anything else. A choice
+//  2. Every choice gets exactly one chunk with a finish_reason, "stop" or "length", never anything else. A
+//  choice
 //     that fails ends the whole answer with an error object instead.
 //  3. Choice k of prompt p has index p * n + k. Nothing is shared between choices but the prompt.
 //  4. JSON never holds NaN or infinities: log-probabilities are clipped at -9999.
@@ -34,8 +35,8 @@ struct ResponseMeta {
 /// A prompt as the answer may have to show it.
 struct PromptInfo {
   std::vector<TokenId> ids;
-  std::string text;          ///< filled when echoed or when offsets are needed
-  bool from_text = false;    ///< the text came first: special tokens in it are visible
+  std::string text;                              ///< filled when echoed or when offsets are needed
+  bool from_text = false;                        ///< the text came first: special tokens in it are visible
   bool added_front = false, added_back = false;  ///< BOS, EOS that are not in the text
 };
 
@@ -51,10 +52,10 @@ class ResponseStream {
     std::int32_t tokens;
   };
   struct Step {
-    std::string bytes;                ///< events to send, when streaming
+    std::string bytes;  ///< events to send, when streaming
     std::vector<FinishAt> finish_at;
-    std::optional<Error> error;       ///< a choice failed; nothing more will come
-    bool complete = false;            ///< every choice has had its final event
+    std::optional<Error> error;  ///< a choice failed; nothing more will come
+    bool complete = false;       ///< every choice has had its final event
   };
 
   /// The events that go out with the headers (stream only).
@@ -69,7 +70,7 @@ class ResponseStream {
  private:
   struct Choice {
     ChoiceStream stream;
-    std::string text;               ///< unstreamed only, like the next
+    std::string text;  ///< unstreamed only, like the next
     std::vector<OutToken> tokens;
     bool final_event = false;
     std::vector<TokenEvent> waiting;  ///< until the prompt's log-probabilities are here
@@ -77,7 +78,7 @@ class ResponseStream {
   struct Prompt {
     PromptInfo info;
     std::vector<TokenLogprobs> logprobs;
-    bool shown = false;             ///< nothing (more) has to be sent before the first token
+    bool shown = false;  ///< nothing (more) has to be sent before the first token
   };
 
   void take(std::size_t index, TokenEvent&& event, Step& step);
@@ -95,7 +96,7 @@ class ResponseStream {
   const Tokenizer& tokenizer_;
   std::vector<Prompt> prompts_;
   std::vector<Choice> choices_;
-  std::string prefix_;              ///< of every chunk, up to and including "choices":[
+  std::string prefix_;  ///< of every chunk, up to and including "choices":[
   std::size_t finals_ = 0;
   bool failed_ = false, complete_ = false;
   std::int64_t cached_tokens_ = 0;

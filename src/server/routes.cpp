@@ -28,9 +28,12 @@ HttpResponse json_response(const Json& body, int status = 200) {
   return response;
 }
 
-// ---- handlers -------------------------------------------------------------------------------------------------
+// ---- handlers
+// -------------------------------------------------------------------------------------------------
 
-void chat(const State& s, HttpRequest q, Answerer a) { start_generation(s, Api::kChat, std::move(q), std::move(a)); }
+void chat(const State& s, HttpRequest q, Answerer a) {
+  start_generation(s, Api::kChat, std::move(q), std::move(a));
+}
 void completions(const State& s, HttpRequest q, Answerer a) {
   start_generation(s, Api::kCompletions, std::move(q), std::move(a));
 }
@@ -49,28 +52,34 @@ void answer_from_pool(const State& state, HttpRequest request, Answerer responde
     HttpResponse response = result ? json_response(*result) : error_response(result.error());
     responder->post([responder, r = std::move(response)]() mutable { responder->respond(std::move(r)); });
   });
-  if (!queued) responder->respond(error_response({ErrorCode::kUnavailable, "too many requests are being prepared", "", 1}));
+  if (!queued)
+    responder->respond(
+        error_response({ErrorCode::kUnavailable, "too many requests are being prepared", "", 1}));
 }
 
 void tokenize(const State& state, HttpRequest request, Answerer responder) {
-  answer_from_pool(state, std::move(request), std::move(responder), [](const ServedModel& model, const Json& body) -> Result<Json> {
-    auto parsed = parse_tokenize_request(body);
-    if (!parsed) return std::unexpected(parsed.error());
-    const auto ids = model.tokenizer->encode(parsed->text, {.add_special_tokens = parsed->add_special_tokens, .parse_special_tokens = true});
-    Json::Array tokens;
-    for (const TokenId id : ids) tokens.emplace_back(id);
-    return Json::object({{"count", static_cast<std::int64_t>(ids.size())},
-                         {"max_model_len", model.engine->info().max_model_len},
-                         {"tokens", Json(std::move(tokens))}});
-  });
+  answer_from_pool(state, std::move(request), std::move(responder),
+                   [](const ServedModel& model, const Json& body) -> Result<Json> {
+                     auto parsed = parse_tokenize_request(body);
+                     if (!parsed) return std::unexpected(parsed.error());
+                     const auto ids = model.tokenizer->encode(
+                         parsed->text,
+                         {.add_special_tokens = parsed->add_special_tokens, .parse_special_tokens = true});
+                     Json::Array tokens;
+                     for (const TokenId id : ids) tokens.emplace_back(id);
+                     return Json::object({{"count", static_cast<std::int64_t>(ids.size())},
+                                          {"max_model_len", model.engine->info().max_model_len},
+                                          {"tokens", Json(std::move(tokens))}});
+                   });
 }
 
 void detokenize(const State& state, HttpRequest request, Answerer responder) {
-  answer_from_pool(state, std::move(request), std::move(responder), [](const ServedModel& model, const Json& body) -> Result<Json> {
-    auto ids = parse_detokenize_request(body, model.engine->info().vocab_size);
-    if (!ids) return std::unexpected(ids.error());
-    return Json::object({{"prompt", model.tokenizer->decode(*ids, false)}});
-  });
+  answer_from_pool(state, std::move(request), std::move(responder),
+                   [](const ServedModel& model, const Json& body) -> Result<Json> {
+                     auto ids = parse_detokenize_request(body, model.engine->info().vocab_size);
+                     if (!ids) return std::unexpected(ids.error());
+                     return Json::object({{"prompt", model.tokenizer->decode(*ids, false)}});
+                   });
 }
 
 Json model_json(const ServedModel& model, const std::string& name) {
@@ -99,7 +108,9 @@ void one_model(const State& state, HttpRequest request, Answerer responder) {
   responder->respond(error_response({ErrorCode::kNotFound, "the model does not exist", "model", 0}));
 }
 
-void live(const State&, HttpRequest, Answerer responder) { responder->respond(json_response(Json::object({{"status", "ok"}}))); }
+void live(const State&, HttpRequest, Answerer responder) {
+  responder->respond(json_response(Json::object({{"status", "ok"}})));
+}
 
 void ready(const State& state, HttpRequest, Answerer responder) {
   if (!state->draining) return responder->respond(json_response(Json::object({{"status", "ok"}})));
@@ -109,7 +120,8 @@ void ready(const State& state, HttpRequest, Answerer responder) {
 }
 
 void version(const State& state, HttpRequest, Answerer responder) {
-  responder->respond(json_response(Json::object({{"version", state->build.version}, {"git", state->build.git}})));
+  responder->respond(
+      json_response(Json::object({{"version", state->build.version}, {"git", state->build.git}})));
 }
 
 void metrics(const State& state, HttpRequest, Answerer responder) {
@@ -121,20 +133,21 @@ void metrics(const State& state, HttpRequest, Answerer responder) {
 
 constexpr Route kRoutes[] = {
     // method, path,                   open,  work,  handler
-    {"POST", "/v1/chat/completions",   false, true,  chat},
-    {"POST", "/v1/completions",        false, true,  completions},
-    {"POST", "/tokenize",              false, true,  tokenize},
-    {"POST", "/detokenize",            false, true,  detokenize},
-    {"GET",  "/v1/models",             false, false, list_models},
-    {"GET",  "/v1/models/{id}",        false, false, one_model},
-    {"GET",  "/version",               false, false, version},
-    {"GET",  "/metrics",               false, false, metrics},
-    {"GET",  "/health",                true,  false, ready},
-    {"GET",  "/livez",                 true,  false, live},
-    {"GET",  "/readyz",                true,  false, ready},
+    {"POST", "/v1/chat/completions", false, true, chat},
+    {"POST", "/v1/completions", false, true, completions},
+    {"POST", "/tokenize", false, true, tokenize},
+    {"POST", "/detokenize", false, true, detokenize},
+    {"GET", "/v1/models", false, false, list_models},
+    {"GET", "/v1/models/{id}", false, false, one_model},
+    {"GET", "/version", false, false, version},
+    {"GET", "/metrics", false, false, metrics},
+    {"GET", "/health", true, false, ready},
+    {"GET", "/livez", true, false, live},
+    {"GET", "/readyz", true, false, ready},
 };
 
-// ---- checks ---------------------------------------------------------------------------------------------------
+// ---- checks
+// ---------------------------------------------------------------------------------------------------
 
 constexpr std::string_view kParameter = "{id}";
 
@@ -156,15 +169,16 @@ std::string allowed_methods(std::string_view path) {
 
 const Route* find_route(std::string_view method, std::string_view path) {
   for (const Route& route : kRoutes) {
-    if ((route.method == method || (method == "HEAD" && route.method == "GET")) && matches(route, path)) return &route;
+    if ((route.method == method || (method == "HEAD" && route.method == "GET")) && matches(route, path))
+      return &route;
   }
   return nullptr;
 }
 
 bool iequals(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](unsigned char x, unsigned char y) {
-           return std::tolower(x) == std::tolower(y);
-         });
+  return a.size() == b.size() &&
+         std::equal(a.begin(), a.end(), b.begin(),
+                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
 class Routes final : public HttpHandler {
@@ -188,14 +202,17 @@ class Routes final : public HttpHandler {
 };
 
 std::optional<HttpResponse> Routes::check_method(const HttpRequest& head) const {
-  static constexpr std::array<std::string_view, 9> kKnown = {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"};
+  static constexpr std::array<std::string_view, 9> kKnown = {"GET",   "HEAD",    "POST",  "PUT",    "DELETE",
+                                                             "PATCH", "OPTIONS", "TRACE", "CONNECT"};
   if (std::find(kKnown.begin(), kKnown.end(), head.method) == kKnown.end()) {
-    HttpResponse response = error_response({501, kInvalid, "unknown_method"}, "this method is not implemented");
+    HttpResponse response =
+        error_response({501, kInvalid, "unknown_method"}, "this method is not implemented");
     response.close = true;
     return response;
   }
   if (head.method == "TRACE" || head.method == "CONNECT") {
-    HttpResponse response = error_response({405, kInvalid, "method_not_allowed"}, "this method is not allowed");
+    HttpResponse response =
+        error_response({405, kInvalid, "method_not_allowed"}, "this method is not allowed");
     response.headers.emplace_back("allow", "GET, HEAD, POST, OPTIONS");
     response.close = true;
     return response;
@@ -208,15 +225,18 @@ std::optional<HttpResponse> Routes::check_loopback(const HttpRequest& head) cons
   if (!state_->loopback) return std::nullopt;
   const std::string* host = head.header("host");
   if (host && !loopback_host_allowed(*host, state_->options.host)) {
-    return error_response({403, "permission_error", "host_not_allowed"}, "this server answers to local names only");
+    return error_response({403, "permission_error", "host_not_allowed"},
+                          "this server answers to local names only");
   }
   const std::string* origin = head.header("origin");
   if (!origin) return std::nullopt;
   std::string_view rest = *origin;
   const std::size_t scheme = rest.find("://");
-  const bool web = scheme != std::string_view::npos && (iequals(rest.substr(0, scheme), "http") || iequals(rest.substr(0, scheme), "https"));
+  const bool web = scheme != std::string_view::npos &&
+                   (iequals(rest.substr(0, scheme), "http") || iequals(rest.substr(0, scheme), "https"));
   if (rest == "null" || (web && !loopback_host_allowed(rest.substr(scheme + 3), state_->options.host))) {
-    return error_response({403, "permission_error", "origin_not_allowed"}, "this server answers to local pages only");
+    return error_response({403, "permission_error", "origin_not_allowed"},
+                          "this server answers to local pages only");
   }
   return std::nullopt;
 }
@@ -236,20 +256,25 @@ std::optional<HttpResponse> Routes::check_key(const HttpRequest& head, bool open
   const bool once = head.header_count("authorization") <= 1 && head.header_count("x-api-key") <= 1;
   const bool known = key_matches(key, state_->options.api_key);
   if (given && once && known) return std::nullopt;
-  return error_response({ErrorCode::kUnauthorized, given ? "the API key is wrong" : "an API key is needed: Authorization: Bearer KEY", "", 0});
+  return error_response({ErrorCode::kUnauthorized,
+                         given ? "the API key is wrong" : "an API key is needed: Authorization: Bearer KEY",
+                         "", 0});
 }
 
 std::optional<HttpResponse> Routes::check_content(const HttpRequest& head) const {
-  if (const std::string* encoding = head.header("content-encoding"); encoding && !iequals(*encoding, "identity")) {
+  if (const std::string* encoding = head.header("content-encoding");
+      encoding && !iequals(*encoding, "identity")) {
     return error_response({415, kInvalid, "unsupported_encoding"}, "compressed bodies are not accepted");
   }
   const std::string* type = head.header("content-type");
   if (!type || type->empty()) return std::nullopt;
   std::string name = type->substr(0, type->find(';'));
   while (!name.empty() && name.back() == ' ') name.pop_back();
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (name == "application/json" || name.ends_with("+json")) return std::nullopt;
-  return error_response({415, kInvalid, "unsupported_media_type"}, "the body must be JSON: send Content-Type: application/json");
+  return error_response({415, kInvalid, "unsupported_media_type"},
+                        "the body must be JSON: send Content-Type: application/json");
 }
 
 std::optional<HttpResponse> Routes::check(const HttpRequest& head, std::string& route) {
@@ -267,10 +292,12 @@ std::optional<HttpResponse> Routes::check(const HttpRequest& head, std::string& 
   const bool public_path = head.method == "OPTIONS" || (found && found->open);
   if (auto refused = check_key(head, public_path)) return refused;
   if (allow.empty()) {
-    return error_response({404, kInvalid, "unknown_url"}, "unknown URL: " + head.method + " " + head.path.substr(0, 128));
+    return error_response({404, kInvalid, "unknown_url"},
+                          "unknown URL: " + head.method + " " + head.path.substr(0, 128));
   }
   if (!found) {
-    HttpResponse response = error_response({405, kInvalid, "method_not_allowed"}, head.method + " is not allowed here; allowed: " + allow);
+    HttpResponse response = error_response({405, kInvalid, "method_not_allowed"},
+                                           head.method + " is not allowed here; allowed: " + allow);
     response.headers.emplace_back("allow", allow);
     return response;
   }
@@ -278,7 +305,8 @@ std::optional<HttpResponse> Routes::check(const HttpRequest& head, std::string& 
     return error_response({400, kInvalid, "invalid_http"}, "WebSocket is not spoken here");
   }
   if (found->work && state_->draining) {
-    HttpResponse response = error_response({ErrorCode::kUnavailable, "the server is shutting down", "", kDrainRetrySeconds});
+    HttpResponse response =
+        error_response({ErrorCode::kUnavailable, "the server is shutting down", "", kDrainRetrySeconds});
     response.close = true;
     return response;
   }
@@ -288,7 +316,9 @@ std::optional<HttpResponse> Routes::check(const HttpRequest& head, std::string& 
 
 void Routes::handle(HttpRequest request, Answerer responder) {
   const Route* route = find_route(request.method, request.path);
-  if (!route) return responder->respond(error_response({ErrorCode::kInternal, "check() let an unknown route pass", "", 0}));
+  if (!route)
+    return responder->respond(
+        error_response({ErrorCode::kInternal, "check() let an unknown route pass", "", 0}));
   responder->set_route(route->pattern);
   route->handle(state_, std::move(request), std::move(responder));
 }

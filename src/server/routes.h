@@ -1,8 +1,9 @@
-// Routes: the literal table of what the server answers, and the checks every request passes before it: method,
-// host, key, path. Adding an endpoint is a handler and a row.
+// Routes: the literal table of what the server answers, and the checks every request passes before it:
+// method, host, key, path. Adding an endpoint is a handler and a row.
 //
 // Deny by default: a key (when any is configured) is asked for on every path but those of rows marked `open`,
-// decided on the target as sent, byte for byte; a path that needs decoding to match never matches an open row.
+// decided on the target as sent, byte for byte; a path that needs decoding to match never matches an open
+// row.
 //
 // Threads: check() and handle() on io threads, several at once; all state is in ServerState.
 #pragma once

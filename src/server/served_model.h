@@ -1,5 +1,5 @@
-// ServedModel: everything the server needs to serve one model under one or more names. Plain data, made by the
-// command line; constant while the server runs. A process may hold several.
+// ServedModel: everything the server needs to serve one model under one or more names. Plain data, made by
+// the command line; constant while the server runs. A process may hold several.
 #pragma once
 
 #include <cstddef>
@@ -27,9 +27,9 @@ struct ServedModel {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const text::ChatTemplate> chat_template;  ///< may be null: chat is then refused
   SamplingDefaults sampling;
-  std::int64_t created = 0;        ///< unix seconds shown by /v1/models
-  std::string fingerprint;         ///< "" = derived from version, numerics id and weights
-  std::size_t max_token_bytes = 0; ///< longest token; 0 = Server::start() measures it
+  std::int64_t created = 0;         ///< unix seconds shown by /v1/models
+  std::string fingerprint;          ///< "" = derived from version, numerics id and weights
+  std::size_t max_token_bytes = 0;  ///< longest token; 0 = Server::start() measures it
 };
 
 }  // namespace barg::server

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
-#include <thread>
 
 #include "base/hash.h"
 #include "base/log.h"
@@ -17,13 +16,13 @@ namespace {
 
 constexpr std::size_t kPoolThreads = 2, kPoolQueue = 1024;
 constexpr std::size_t kFingerprintDigits = 10;
-constexpr double kCutSeconds = 2;         ///< for error events to reach the sockets after a cut
-constexpr double kEngineSeconds = 5;      ///< for the engines to give the final events of cancelled requests
-constexpr auto kPoll = std::chrono::milliseconds(5);
+constexpr double kCutSeconds = 2;     ///< for error events to reach the sockets after a cut
+constexpr double kEngineSeconds = 5;  ///< for the engines to give the final events of cancelled requests
 
 std::size_t longest_token(const Tokenizer& tokenizer) {
   std::size_t longest = 1;
-  for (TokenId id = 0; id < tokenizer.size(); ++id) longest = std::max(longest, tokenizer.token_bytes(id).size());
+  for (TokenId id = 0; id < tokenizer.size(); ++id)
+    longest = std::max(longest, tokenizer.token_bytes(id).size());
   return longest;
 }
 
@@ -34,7 +33,8 @@ std::string fingerprint(const BuildInfo& build, const EngineInfo& info) {
 
 class ServerImpl final : public Server {
  public:
-  ServerImpl(const ServerOptions& options, std::vector<ServedModel> models, BuildInfo build, ServerExtras extras)
+  ServerImpl(const ServerOptions& options, std::vector<ServedModel> models, BuildInfo build,
+             ServerExtras extras)
       : state_(std::make_shared<ServerState>()), extras_(std::move(extras)) {
     state_->options = options;
     state_->build = std::move(build);
@@ -80,14 +80,16 @@ Result<void> ServerImpl::start() {
     if (model.fingerprint.empty()) model.fingerprint = fingerprint(state_->build, model.engine->info());
     for (const std::string& name : model.names) {
       if (!state_->by_name.emplace(name, &model).second) {
-        return fail(ErrorCode::kInvalidValue, "two models are served as " + json_quote(name), "model.served_model_name");
+        return fail(ErrorCode::kInvalidValue, "two models are served as " + json_quote(name),
+                    "model.served_model_name");
       }
     }
   }
   if (state_->models.empty()) return fail(ErrorCode::kInvalidValue, "there is no model to serve");
   const std::string& host = state_->options.host;
   state_->loopback = host == "localhost" || host == "::1" || host.starts_with("127.");
-  state_->started_unix_s = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  state_->started_unix_s =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   state_->pool = std::make_unique<CpuPool>(kPoolThreads, kPoolQueue);
   routes_ = make_routes(state_, extras_.access ? extras_.access : log_access);
   auto http = HttpServer::start(state_->options, *routes_);
@@ -134,8 +136,7 @@ void ServerImpl::wait() {
     http_->wait_idle(kCutSeconds);
   }
   state_->pool->stop();
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(kEngineSeconds);
-  while (state_->generations > 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(kPoll);
+  state_->generations.wait_none(kEngineSeconds);
   http_->stop();
   state_->listener = nullptr;
   stopped_ = true;

@@ -1,7 +1,7 @@
 // Server: the OpenAI-compatible front end over one or more engines. What the command line starts and stops.
 //
-// It installs no signal handlers. The command line blocks SIGINT and SIGTERM, waits for them on a thread of its
-// own and calls shutdown() on the first and cut() on the second; main sits in wait().
+// It installs no signal handlers. The command line blocks SIGINT and SIGTERM, waits for them on a thread of
+// its own and calls shutdown() on the first and cut() on the second; main sits in wait().
 //
 //   drain: /readyz 503, new work is refused with 503 + Retry-After + Connection: close
 //   finish: running requests go on until shutdown_timeout_s

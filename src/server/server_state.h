@@ -1,10 +1,13 @@
-// ServerState: what all handlers share. Constant after Server::start() but for the members that say otherwise.
-// Requests in flight keep it alive, so it may outlive the Server.
+// ServerState: what all handlers share. Constant after Server::start() but for the members that say
+// otherwise. Requests in flight keep it alive, so it may outlive the Server.
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,18 +21,41 @@
 
 namespace barg::server {
 
+/// How many of something are alive; anyone may wait for none. Thread-safe.
+class LiveCount {
+ public:
+  void add() {
+    const std::lock_guard lock(mutex_);
+    ++count_;
+  }
+  void remove() {
+    const std::lock_guard lock(mutex_);
+    if (--count_ == 0) none_.notify_all();
+  }
+  /// True when there is none, at the latest after `seconds`.
+  bool wait_none(double seconds) {
+    std::unique_lock lock(mutex_);
+    return none_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return count_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable none_;
+  std::int64_t count_ = 0;  // guarded by mutex_
+};
+
 struct ServerState {
   ServerOptions options;
   BuildInfo build;
   std::vector<ServedModel> models;
   std::map<std::string, const ServedModel*, std::less<>> by_name;
-  bool loopback = false;               ///< bound to loopback only: the Host allow-list applies
-  double started_unix_s = 0;           ///< process start, for metrics
+  bool loopback = false;      ///< bound to loopback only: the Host allow-list applies
+  double started_unix_s = 0;  ///< process start, for metrics
 
-  std::unique_ptr<CpuPool> pool;       ///< thread-safe
-  HttpMetrics http;                    ///< thread-safe
+  std::unique_ptr<CpuPool> pool;  ///< thread-safe
+  HttpMetrics http;               ///< thread-safe
   std::atomic<bool> draining{false};
-  std::atomic<std::int64_t> generations{0};  ///< API requests whose engine work is not over
+  LiveCount generations;                             ///< API requests whose engine work is not over
   std::atomic<const HttpServer*> listener{nullptr};  ///< for its gauges; null before start and after stop
 
   /// The model of a name, nullptr if there is none; an absent name is the first model.

@@ -1,5 +1,5 @@
-// The request parser on hostile bytes: however a connection's bytes are cut, the same requests come out and the
-// same refusal ends them; nothing is read out of bounds, nothing grows beyond the limits.
+// The request parser on hostile bytes: however a connection's bytes are cut, the same requests come out and
+// the same refusal ends them; nothing is read out of bounds, nothing grows beyond the limits.
 #include <cstddef>
 #include <cstdint>
 #include <string>

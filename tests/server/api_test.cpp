@@ -79,7 +79,10 @@ TEST_F(ApiTest, PromptsTimesChoices) {
 
 TEST_F(ApiTest, TokenArraysEchoAndScoring) {
   start();
-  const Json j = ask_completion(R"({"prompt":[104,105],"max_tokens":0,"echo":true,"logprobs":1,"return_token_ids":true})").json();
+  const Json j =
+      ask_completion(
+          R"({"prompt":[104,105],"max_tokens":0,"echo":true,"logprobs":1,"return_token_ids":true})")
+          .json();
   const Json& choice = j.find("choices")->as_array()[0];
   EXPECT_EQ(choice.find("text")->as_string(), "hi");
   EXPECT_EQ(*choice.find("logprobs")->find("tokens"), *parse_json(R"(["h","i"])"));
@@ -105,23 +108,28 @@ TEST_F(ApiTest, LengthsAreCheckedAndClamped) {
   start();
   const RawResponse clamped = ask_chat(R"(,"max_tokens":65535)");
   EXPECT_EQ(clamped.status, 200);
-  EXPECT_EQ(clamped.headers.at("x-barg-max-tokens"), std::to_string(engine_->last_request()->sampling.max_tokens));
+  EXPECT_EQ(clamped.headers.at("x-barg-max-tokens"),
+            std::to_string(engine_->last_request()->sampling.max_tokens));
   const auto submitted = engine_->submitted();
   const RawResponse exact = ask_completion("{\"prompt\":\"" + std::string(1024, 'a') + "\"}");
   EXPECT_EQ(exact.status, 400);
   EXPECT_EQ(exact.error("code"), "context_length_exceeded");
   EXPECT_EQ(exact.error("param"), "prompt");
-  EXPECT_NE(exact.error("message").find("maximum context length is 1024 tokens. However, your prompt resulted in 1025 tokens"), std::string::npos);
+  EXPECT_NE(exact.error("message").find(
+                "maximum context length is 1024 tokens. However, your prompt resulted in 1025 tokens"),
+            std::string::npos);
   const RawResponse huge = ask_completion("{\"prompt\":\"" + std::string(7 << 20, 'a') + "\"}");
   EXPECT_EQ(huge.error("code"), "context_length_exceeded");
   EXPECT_NE(huge.error("message").find("at least"), std::string::npos);
-  EXPECT_EQ(ask_completion("{\"prompt\":\"" + std::string(1022, 'a') + "\",\"max_tokens\":9}").status, 200) << "one token of room";
+  EXPECT_EQ(ask_completion("{\"prompt\":\"" + std::string(1022, 'a') + "\",\"max_tokens\":9}").status, 200)
+      << "one token of room";
   EXPECT_EQ(engine_->submitted(), submitted + 1);
 }
 
 TEST_F(ApiTest, ErrorsNameModelAndField) {
   start();
-  const RawResponse model = ask(post("/v1/chat/completions", R"({"model":"../../etc/passwd","messages":[{"role":"user","content":"x"}]})"));
+  const RawResponse model = ask(post(
+      "/v1/chat/completions", R"({"model":"../../etc/passwd","messages":[{"role":"user","content":"x"}]})"));
   EXPECT_EQ(model.status, 404);
   EXPECT_EQ(model.error("code"), "model_not_found");
   EXPECT_EQ(model.error("param"), "model");
@@ -130,7 +138,8 @@ TEST_F(ApiTest, ErrorsNameModelAndField) {
   EXPECT_EQ(field.error("param"), "temperature");
   EXPECT_EQ(field.json().find("error")->size(), 4U);
   EXPECT_EQ(ask_chat(R"(,"tools":[{"type":"function"}])").error("code"), "unsupported_parameter");
-  const RawResponse thrown = ask(post("/v1/chat/completions", R"({"messages":[{"role":"function","content":"x"}]})"));
+  const RawResponse thrown =
+      ask(post("/v1/chat/completions", R"({"messages":[{"role":"function","content":"x"}]})"));
   EXPECT_EQ(thrown.status, 400);
   EXPECT_EQ(thrown.error("message"), "no functions here");
 }
@@ -221,9 +230,12 @@ TEST(ServerStart, TwoModelsInOneProcess) {
   a.tokenizer = b.tokenizer = std::make_shared<FakeTokenizer>();
   ServerOptions options;
   options.port = 0;
-  auto server = server::Server::start(options, {a, b}, {}, {.access = [](const server::AccessRecord&) {}, .progress = {}});
+  auto server = server::Server::start(options, {a, b}, {},
+                                      {.access = [](const server::AccessRecord&) {}, .progress = {}});
   ASSERT_TRUE(server);
-  const auto ask = [&](const std::string& body) { return RawClient((*server)->port()).ask(post("/v1/completions", body)); };
+  const auto ask = [&](const std::string& body) {
+    return RawClient((*server)->port()).ask(post("/v1/completions", body));
+  };
   EXPECT_EQ(ask(R"({"model":"b","prompt":"x"})").json().find("model")->as_string(), "b");
   EXPECT_EQ(engine_b->submitted(), 1);
   EXPECT_EQ(ask(R"({"prompt":"x"})").json().find("model")->as_string(), "a");

@@ -1,5 +1,5 @@
-// FakeEngine: an Engine whose answers are scripted. One thread gives each running choice one token per round; a
-// test may hold the rounds (hold/release) to look at what happens in between.
+// FakeEngine: an Engine whose answers are scripted. One thread gives each running choice one token per round;
+// a test may hold the rounds (hold/release) to look at what happens in between.
 #pragma once
 
 #include <atomic>
@@ -84,7 +84,8 @@ class FakeEngine final : public Engine {
     ++active_;
     last_ = request;
     Running r{.request = std::move(request), .sink = std::move(sink), .choices = {}};
-    for (std::int32_t k = 0; k < r.request.n; ++k) r.choices.push_back({.tokens = script_(r.request, k), .at = 0, .done = false, .stop_at = -1});
+    for (std::int32_t k = 0; k < r.request.n; ++k)
+      r.choices.push_back({.tokens = script_(r.request, k), .at = 0, .done = false, .stop_at = -1});
     running_.emplace(r.request.id, std::move(r));
     changed_.notify_all();
     return {};
@@ -116,7 +117,8 @@ class FakeEngine final : public Engine {
 
   static TokenLogprobs logprobs_of(TokenId id, std::int32_t top) {
     TokenLogprobs lp{.id = id, .logprob = -0.5F - 0.001F * static_cast<float>(id), .rank = 1, .top = {}};
-    for (std::int32_t k = 0; k < top; ++k) lp.top.push_back({(id + k) % kFakeVocab, lp.logprob - static_cast<float>(k)});
+    for (std::int32_t k = 0; k < top; ++k)
+      lp.top.push_back({(id + k) % kFakeVocab, lp.logprob - static_cast<float>(k)});
     return lp;
   }
 
@@ -142,7 +144,8 @@ class FakeEngine final : public Engine {
       std::vector<RequestId> over;
       for (auto& [id, r] : running_) {
         if (!held_ || r.cancelled) step(r);
-        if (std::all_of(r.choices.begin(), r.choices.end(), [](const Choice& c) { return c.done; })) over.push_back(id);
+        if (std::all_of(r.choices.begin(), r.choices.end(), [](const Choice& c) { return c.done; }))
+          over.push_back(id);
       }
       for (const RequestId id : over) {
         running_.erase(id);
@@ -155,7 +158,8 @@ class FakeEngine final : public Engine {
     }
   }
   bool can_work() const {
-    return std::any_of(running_.begin(), running_.end(), [&](const auto& r) { return !held_ || r.second.cancelled; });
+    return std::any_of(running_.begin(), running_.end(),
+                       [&](const auto& r) { return !held_ || r.second.cancelled; });
   }
   void finish_all() {
     for (auto& [id, r] : running_) {
@@ -181,8 +185,14 @@ class FakeEngine final : public Engine {
         advance(r, c, e, k == 0);
       }
       c.done = e.finish != FinishReason::kNone;
-      e.stats = {.prompt_tokens = static_cast<std::int32_t>(r.request.prompt.size()), .cached_tokens = 3, .preemptions = 0,
-                 .arrived_s = 1, .first_scheduled_s = 1.5, .first_token_s = 2, .last_token_s = 3, .seed = 7};
+      e.stats = {.prompt_tokens = static_cast<std::int32_t>(r.request.prompt.size()),
+                 .cached_tokens = 3,
+                 .preemptions = 0,
+                 .arrived_s = 1,
+                 .first_scheduled_s = 1.5,
+                 .first_token_s = 2,
+                 .last_token_s = 3,
+                 .seed = 7};
       if (c.done) ++metrics_.finished[static_cast<std::size_t>(e.finish)];
       r.sink(std::move(e));
     }
@@ -190,7 +200,8 @@ class FakeEngine final : public Engine {
   void advance(const Running& r, Choice& c, TokenEvent& e, bool first_choice) {
     const SamplingParams& s = r.request.sampling;
     if (c.at == 0 && first_choice && s.prompt_logprobs) {
-      for (const TokenId id : r.request.prompt) e.prompt_logprobs.push_back(logprobs_of(id, *s.prompt_logprobs));
+      for (const TokenId id : r.request.prompt)
+        e.prompt_logprobs.push_back(logprobs_of(id, *s.prompt_logprobs));
       e.prompt_logprobs[0] = TokenLogprobs{.id = r.request.prompt[0], .logprob = 0, .rank = 0, .top = {}};
     }
     if (c.at < static_cast<std::size_t>(s.max_tokens) && c.at < c.tokens.size()) {
@@ -203,7 +214,8 @@ class FakeEngine final : public Engine {
         return;
       }
     }
-    if (c.at >= static_cast<std::size_t>(s.max_tokens) || c.at >= c.tokens.size()) e.finish = FinishReason::kLength;
+    if (c.at >= static_cast<std::size_t>(s.max_tokens) || c.at >= c.tokens.size())
+      e.finish = FinishReason::kLength;
   }
 
   EngineInfo info_;

@@ -1,5 +1,6 @@
-// FakeTokenizer: ids 0..255 are single bytes, then a few special tokens and multi-byte pieces. Small enough that
-// a test can write token lists by hand, wicked enough to split characters. FakeTemplate: one line per message.
+// FakeTokenizer: ids 0..255 are single bytes, then a few special tokens and multi-byte pieces. Small enough
+// that a test can write token lists by hand, wicked enough to split characters. FakeTemplate: one line per
+// message.
 #pragma once
 
 #include <array>
@@ -20,7 +21,8 @@ class FakeTokenizer final : public Tokenizer {
  public:
   FakeTokenizer() {
     for (int b = 0; b < 256; ++b) pieces_.emplace_back(1, static_cast<char>(b));
-    for (const char* s : {"<|end|>", "<|start|>", "Hello", " world", "\xF0\x9F", "\x98\x80"}) pieces_.emplace_back(s);
+    for (const char* s : {"<|end|>", "<|start|>", "Hello", " world", "\xF0\x9F", "\x98\x80"})
+      pieces_.emplace_back(s);
   }
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const override {
     std::vector<TokenId> ids;
@@ -34,7 +36,8 @@ class FakeTokenizer final : public Tokenizer {
     return ids;
   }
   std::string_view token_bytes(TokenId id) const override {
-    return id >= 0 && id < kFakeVocab ? std::string_view(pieces_[static_cast<std::size_t>(id)]) : std::string_view();
+    return id >= 0 && id < kFakeVocab ? std::string_view(pieces_[static_cast<std::size_t>(id)])
+                                      : std::string_view();
   }
   bool is_special(TokenId id) const override { return id == kEnd || id == kStart; }
   const std::vector<TokenId>& end_ids() const override { return ends_; }

@@ -54,7 +54,9 @@ TEST_F(HttpTest, Http10ClosesAndDoesNotChunk) {
 TEST_F(HttpTest, ChunkedBodyInAnyFragmentation) {
   start();
   const std::string body = chat();
-  std::string chunked = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+  std::string chunked =
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+      "application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (std::size_t i = 0; i < body.size(); i += 7) {
     const std::string part = body.substr(i, 7);
     chunked += std::to_string(part.size()) + ";ext=\"x\"\r\n" + part + "\r\n";
@@ -70,13 +72,16 @@ TEST_F(HttpTest, ContinueIsSentOnlyWhenTheBodyIsWanted) {
   start();
   const std::string body = chat();
   RawClient client(port());
-  client.send("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: " +
-              std::to_string(body.size()) + "\r\n\r\n");
+  client.send(
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: "
+      "100-continue\r\nContent-Length: " +
+      std::to_string(body.size()) + "\r\n\r\n");
   EXPECT_EQ(client.read().status, 100);
   EXPECT_EQ(client.ask(body).status, 200);
 
   RawClient refused(port());
-  refused.send("POST /nothing HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
+  refused.send(
+      "POST /nothing HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
   EXPECT_EQ(refused.read().status, 404);
 }
 
@@ -86,8 +91,10 @@ TEST_F(HttpTest, RefusalReachesAClientThatIsStillSending) {
   const std::string big(12 << 20, 'x');
   for (const bool chunked : {false, true}) {
     RawClient client(port());
-    std::string head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
-    head += chunked ? "Transfer-Encoding: chunked\r\n\r\n" + std::string("C00000\r\n") : "Content-Length: " + std::to_string(big.size()) + "\r\n\r\n";
+    std::string head =
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+    head += chunked ? "Transfer-Encoding: chunked\r\n\r\n" + std::string("C00000\r\n")
+                    : "Content-Length: " + std::to_string(big.size()) + "\r\n\r\n";
     client.send(head);
     EXPECT_TRUE(client.send(big)) << "the server must go on reading";
     const RawResponse r = client.read();
@@ -114,7 +121,9 @@ TEST_F(HttpTest, BodyLimitHoldsForSmallChunks) {
   options_.max_body_bytes = 1000;
   start();
   RawClient client(port());
-  client.send("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
+  client.send(
+      "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n");
   for (int i = 0; i < 2000; ++i) client.send("1\r\nx\r\n");
   EXPECT_EQ(client.read().status, 413);
 }
@@ -155,8 +164,10 @@ TEST_F(HttpTest, RequestIdIsEchoedOrMinted) {
   start();
   RawClient client(port());
   EXPECT_EQ(client.ask(get("/health", "X-Request-Id: a.b_C-9\r\n")).headers.at("x-request-id"), "a.b_C-9");
-  for (const char* bad : {"a b", "\x1b[31m", "", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}) {
-    const std::string id = ask(get("/nowhere", "X-Request-Id: " + std::string(bad) + "\r\n")).headers.at("x-request-id");
+  for (const char* bad :
+       {"a b", "\x1b[31m", "", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}) {
+    const std::string id =
+        ask(get("/nowhere", "X-Request-Id: " + std::string(bad) + "\r\n")).headers.at("x-request-id");
     EXPECT_TRUE(id.starts_with("req-")) << bad;
   }
   EXPECT_TRUE(ask("BAD\r\n\r\n").headers.at("x-request-id").starts_with("req-"));

@@ -11,7 +11,7 @@ namespace {
 constexpr std::int32_t kVocab = 1000;
 
 struct Row {
-  std::string more;    // appended to a valid body
+  std::string more;  // appended to a valid body
   ErrorCode code;
   std::string param;
 };
@@ -27,8 +27,12 @@ std::optional<Error> error_of(Parse parse, const std::string& body) {
 
 const std::string kMessages = R"("messages":[{"role":"user","content":"hi"}])";
 
-std::string chat_body(const std::string& more) { return "{" + kMessages + (more.empty() ? "" : ",") + more + "}"; }
-std::string completion_body(const std::string& more) { return R"({"prompt":"hi")" + (more.empty() ? std::string() : "," + more) + "}"; }
+std::string chat_body(const std::string& more) {
+  return "{" + kMessages + (more.empty() ? "" : ",") + more + "}";
+}
+std::string completion_body(const std::string& more) {
+  return R"({"prompt":"hi")" + (more.empty() ? std::string() : "," + more) + "}";
+}
 
 ApiRequest chat(const std::string& more, const SamplingDefaults& defaults = {}) {
   auto r = parse_chat_request(*parse_json(chat_body(more)), defaults, kVocab);
@@ -53,50 +57,97 @@ std::string repeat(const std::string& s, int n) {
 
 TEST(OpenAiJson, BadSharedFields) {
   const std::vector<Row> rows = {
-      {R"("temperature":-1)", kInvalid, "temperature"}, {R"("temperature":2.01)", kInvalid, "temperature"},
-      {R"("temperature":1e-40)", kInvalid, "temperature"}, {R"("temperature":"1")", kInvalid, "temperature"},
-      {R"("temperature":true)", kInvalid, "temperature"}, {R"("temperature":1e9)", kInvalid, "temperature"},
-      {R"("top_p":0)", kInvalid, "top_p"}, {R"("top_p":1.1)", kInvalid, "top_p"}, {R"("top_p":2)", kInvalid, "top_p"},
-      {R"("top_k":-2)", kInvalid, "top_k"}, {R"("top_k":1.5)", kInvalid, "top_k"}, {R"("top_k":"5")", kInvalid, "top_k"},
-      {R"("min_p":-0.1)", kInvalid, "min_p"}, {R"("min_p":1.1)", kInvalid, "min_p"},
-      {R"("repetition_penalty":0)", kInvalid, "repetition_penalty"}, {R"("repetition_penalty":-1)", kInvalid, "repetition_penalty"},
-      {R"("frequency_penalty":2.5)", kInvalid, "frequency_penalty"}, {R"("presence_penalty":-2.5)", kInvalid, "presence_penalty"},
-      {R"("seed":-1)", kInvalid, "seed"}, {R"("seed":9223372036854775808)", kInvalid, "seed"}, {R"("seed":1.5)", kInvalid, "seed"},
-      {R"("n":0)", kInvalid, "n"}, {R"("n":-1)", kInvalid, "n"}, {R"("n":129)", kInvalid, "n"}, {R"("n":1000000)", kInvalid, "n"},
-      {R"("best_of":2)", kUnsup, "best_of"}, {R"("best_of":0)", kInvalid, "best_of"},
-      {R"("logit_bias":{"1000":1})", kInvalid, "logit_bias.1000"}, {R"("logit_bias":{"-1":1})", kInvalid, "logit_bias.-1"},
-      {R"("logit_bias":{"x":1})", kInvalid, "logit_bias.x"}, {R"("logit_bias":{"1":101})", kInvalid, "logit_bias.1"},
-      {R"("logit_bias":{"1":1e308})", kInvalid, "logit_bias.1"}, {R"("logit_bias":{"1":"a"})", kInvalid, "logit_bias.1"},
+      {R"("temperature":-1)", kInvalid, "temperature"},
+      {R"("temperature":2.01)", kInvalid, "temperature"},
+      {R"("temperature":1e-40)", kInvalid, "temperature"},
+      {R"("temperature":"1")", kInvalid, "temperature"},
+      {R"("temperature":true)", kInvalid, "temperature"},
+      {R"("temperature":1e9)", kInvalid, "temperature"},
+      {R"("top_p":0)", kInvalid, "top_p"},
+      {R"("top_p":1.1)", kInvalid, "top_p"},
+      {R"("top_p":2)", kInvalid, "top_p"},
+      {R"("top_k":-2)", kInvalid, "top_k"},
+      {R"("top_k":1.5)", kInvalid, "top_k"},
+      {R"("top_k":"5")", kInvalid, "top_k"},
+      {R"("min_p":-0.1)", kInvalid, "min_p"},
+      {R"("min_p":1.1)", kInvalid, "min_p"},
+      {R"("repetition_penalty":0)", kInvalid, "repetition_penalty"},
+      {R"("repetition_penalty":-1)", kInvalid, "repetition_penalty"},
+      {R"("frequency_penalty":2.5)", kInvalid, "frequency_penalty"},
+      {R"("presence_penalty":-2.5)", kInvalid, "presence_penalty"},
+      {R"("seed":-1)", kInvalid, "seed"},
+      {R"("seed":9223372036854775808)", kInvalid, "seed"},
+      {R"("seed":1.5)", kInvalid, "seed"},
+      {R"("n":0)", kInvalid, "n"},
+      {R"("n":-1)", kInvalid, "n"},
+      {R"("n":129)", kInvalid, "n"},
+      {R"("n":1000000)", kInvalid, "n"},
+      {R"("best_of":2)", kUnsup, "best_of"},
+      {R"("best_of":0)", kInvalid, "best_of"},
+      {R"("logit_bias":{"1000":1})", kInvalid, "logit_bias.1000"},
+      {R"("logit_bias":{"-1":1})", kInvalid, "logit_bias.-1"},
+      {R"("logit_bias":{"x":1})", kInvalid, "logit_bias.x"},
+      {R"("logit_bias":{"1":101})", kInvalid, "logit_bias.1"},
+      {R"("logit_bias":{"1":1e308})", kInvalid, "logit_bias.1"},
+      {R"("logit_bias":{"1":"a"})", kInvalid, "logit_bias.1"},
       {R"("logit_bias":[1])", kInvalid, "logit_bias"},
-      {R"("stop":"")", kInvalid, "stop"}, {R"("stop":[""])", kInvalid, "stop[0]"}, {R"("stop":["a",1])", kInvalid, "stop[1]"},
-      {R"("stop":5)", kInvalid, "stop"}, {"\"stop\":[" + repeat("\"a\"", 17) + "]", kInvalid, "stop"},
+      {R"("stop":"")", kInvalid, "stop"},
+      {R"("stop":[""])", kInvalid, "stop[0]"},
+      {R"("stop":["a",1])", kInvalid, "stop[1]"},
+      {R"("stop":5)", kInvalid, "stop"},
+      {"\"stop\":[" + repeat("\"a\"", 17) + "]", kInvalid, "stop"},
       {"\"stop\":\"" + std::string(5000, 'a') + "\"", kInvalid, "stop"},
-      {R"("stop_token_ids":[1000])", kInvalid, "stop_token_ids[0]"}, {R"("stop_token_ids":[1,-1])", kInvalid, "stop_token_ids[1]"},
-      {R"("stop_token_ids":[1.5])", kInvalid, "stop_token_ids[0]"}, {R"("allowed_token_ids":[])", kInvalid, "allowed_token_ids"},
-      {R"("allowed_token_ids":[2147483648])", kInvalid, "allowed_token_ids[0]"}, {R"("banned_token_ids":["1"])", kInvalid, "banned_token_ids[0]"},
-      {R"("min_tokens":-1)", kInvalid, "min_tokens"}, {R"("min_tokens":5,"max_tokens":4)", kInvalid, "min_tokens"},
-      {R"("max_tokens":-1)", kInvalid, "max_tokens"}, {R"("max_tokens":0)", kInvalid, "max_tokens"}, {R"("max_tokens":"x")", kInvalid, "max_tokens"},
-      {R"("stream":"yes")", kInvalid, "stream"}, {R"("stream":1)", kInvalid, "stream"},
-      {R"("stream_options":5)", kInvalid, "stream_options"}, {R"("stream_options":{"include_usage":1})", kInvalid, "stream_options.include_usage"},
-      {R"("ignore_eos":1)", kInvalid, "ignore_eos"}, {R"("skip_special_tokens":"no")", kInvalid, "skip_special_tokens"},
-      {R"("include_stop_str_in_output":0)", kInvalid, "include_stop_str_in_output"}, {R"("return_token_ids":1)", kInvalid, "return_token_ids"},
-      {R"("prompt_logprobs":21)", kInvalid, "prompt_logprobs"}, {R"("prompt_logprobs":1,"stream":true)", kInvalid, "prompt_logprobs"},
-      {R"("priority":1.5)", kInvalid, "priority"}, {R"("priority":"now")", kInvalid, "priority"},
-      {R"("cache_salt":"")", kInvalid, "cache_salt"}, {R"("cache_salt":"a/b")", kInvalid, "cache_salt"},
-      {R"("cache_salt":"a\u0000b")", kInvalid, "cache_salt"}, {"\"cache_salt\":\"" + std::string(129, 'a') + "\"", kInvalid, "cache_salt"},
-      {"\"user\":\"" + std::string(2000, 'a') + "\"", kInvalid, "user"}, {R"("user":5)", kInvalid, "user"}, {R"("metadata":5)", kInvalid, "metadata"},
-      {R"("response_format":{"type":"json_object"})", kUnsup, "response_format"}, {R"("response_format":{"type":"json_schema"})", kUnsup, "response_format"},
-      {R"("response_format":{})", kInvalid, "response_format.type"}, {R"("response_format":"json")", kInvalid, "response_format"},
-      {R"("tools":[{"type":"function"}])", kUnsup, "tools"}, {R"("tool_choice":"required")", kUnsup, "tool_choice"},
-      {R"("tool_choice":{"type":"function"})", kUnsup, "tool_choice"}, {R"("guided_json":{"a":1})", kUnsup, "guided_json"},
-      {R"("structured_outputs":{"regex":"(a+)+$"})", kUnsup, "structured_outputs"}, {R"("grammar":"root")", kUnsup, "grammar"},
-      {R"("use_beam_search":true)", kUnsup, "use_beam_search"}, {R"("bad_words":["a"])", kUnsup, "bad_words"},
-      {R"("prompt_embeds":"AAAA")", kUnsup, "prompt_embeds"}, {R"("chat_template":"{{1}}")", kUnsup, "chat_template"},
-      {R"("truncate_prompt_tokens":5)", kUnsup, "truncate_prompt_tokens"}, {R"("modalities":["text","audio"])", kUnsup, "modalities"},
+      {R"("stop_token_ids":[1000])", kInvalid, "stop_token_ids[0]"},
+      {R"("stop_token_ids":[1,-1])", kInvalid, "stop_token_ids[1]"},
+      {R"("stop_token_ids":[1.5])", kInvalid, "stop_token_ids[0]"},
+      {R"("allowed_token_ids":[])", kInvalid, "allowed_token_ids"},
+      {R"("allowed_token_ids":[2147483648])", kInvalid, "allowed_token_ids[0]"},
+      {R"("banned_token_ids":["1"])", kInvalid, "banned_token_ids[0]"},
+      {R"("min_tokens":-1)", kInvalid, "min_tokens"},
+      {R"("min_tokens":5,"max_tokens":4)", kInvalid, "min_tokens"},
+      {R"("max_tokens":-1)", kInvalid, "max_tokens"},
+      {R"("max_tokens":0)", kInvalid, "max_tokens"},
+      {R"("max_tokens":"x")", kInvalid, "max_tokens"},
+      {R"("stream":"yes")", kInvalid, "stream"},
+      {R"("stream":1)", kInvalid, "stream"},
+      {R"("stream_options":5)", kInvalid, "stream_options"},
+      {R"("stream_options":{"include_usage":1})", kInvalid, "stream_options.include_usage"},
+      {R"("ignore_eos":1)", kInvalid, "ignore_eos"},
+      {R"("skip_special_tokens":"no")", kInvalid, "skip_special_tokens"},
+      {R"("include_stop_str_in_output":0)", kInvalid, "include_stop_str_in_output"},
+      {R"("return_token_ids":1)", kInvalid, "return_token_ids"},
+      {R"("prompt_logprobs":21)", kInvalid, "prompt_logprobs"},
+      {R"("prompt_logprobs":1,"stream":true)", kInvalid, "prompt_logprobs"},
+      {R"("priority":1.5)", kInvalid, "priority"},
+      {R"("priority":"now")", kInvalid, "priority"},
+      {R"("cache_salt":"")", kInvalid, "cache_salt"},
+      {R"("cache_salt":"a/b")", kInvalid, "cache_salt"},
+      {R"("cache_salt":"a\u0000b")", kInvalid, "cache_salt"},
+      {"\"cache_salt\":\"" + std::string(129, 'a') + "\"", kInvalid, "cache_salt"},
+      {"\"user\":\"" + std::string(2000, 'a') + "\"", kInvalid, "user"},
+      {R"("user":5)", kInvalid, "user"},
+      {R"("metadata":5)", kInvalid, "metadata"},
+      {R"("response_format":{"type":"json_object"})", kUnsup, "response_format"},
+      {R"("response_format":{"type":"json_schema"})", kUnsup, "response_format"},
+      {R"("response_format":{})", kInvalid, "response_format.type"},
+      {R"("response_format":"json")", kInvalid, "response_format"},
+      {R"("tools":[{"type":"function"}])", kUnsup, "tools"},
+      {R"("tool_choice":"required")", kUnsup, "tool_choice"},
+      {R"("tool_choice":{"type":"function"})", kUnsup, "tool_choice"},
+      {R"("guided_json":{"a":1})", kUnsup, "guided_json"},
+      {R"("structured_outputs":{"regex":"(a+)+$"})", kUnsup, "structured_outputs"},
+      {R"("grammar":"root")", kUnsup, "grammar"},
+      {R"("use_beam_search":true)", kUnsup, "use_beam_search"},
+      {R"("bad_words":["a"])", kUnsup, "bad_words"},
+      {R"("prompt_embeds":"AAAA")", kUnsup, "prompt_embeds"},
+      {R"("chat_template":"{{1}}")", kUnsup, "chat_template"},
+      {R"("truncate_prompt_tokens":5)", kUnsup, "truncate_prompt_tokens"},
+      {R"("modalities":["text","audio"])", kUnsup, "modalities"},
   };
   for (const Row& row : rows) {
     for (const bool is_chat : {true, false}) {
-      const auto error = is_chat ? error_of(parse_chat_request, chat_body(row.more)) : error_of(parse_completion_request, completion_body(row.more));
+      const auto error = is_chat ? error_of(parse_chat_request, chat_body(row.more))
+                                 : error_of(parse_completion_request, completion_body(row.more));
       ASSERT_TRUE(error) << row.more;
       EXPECT_EQ(error->code, row.code) << row.more << ": " << error->message;
       EXPECT_EQ(error->param, row.param) << row.more;
@@ -107,28 +158,51 @@ TEST(OpenAiJson, BadSharedFields) {
 }
 
 TEST(OpenAiJson, BadChatBodies) {
-  struct Whole { std::string body; ErrorCode code; std::string param; };
+  struct Whole {
+    std::string body;
+    ErrorCode code;
+    std::string param;
+  };
   const std::vector<Whole> rows = {
-      {"{}", kMissing, "messages"}, {R"({"messages":null})", kMissing, "messages"}, {R"({"messages":[]})", kInvalid, "messages"},
-      {R"({"messages":"x"})", kInvalid, "messages"}, {R"({"messages":["x"]})", kInvalid, "messages[0]"},
-      {R"({"messages":[{"content":"x"}]})", kMissing, "messages[0].role"}, {R"({"messages":[{"role":5,"content":"x"}]})", kInvalid, "messages[0].role"},
+      {"{}", kMissing, "messages"},
+      {R"({"messages":null})", kMissing, "messages"},
+      {R"({"messages":[]})", kInvalid, "messages"},
+      {R"({"messages":"x"})", kInvalid, "messages"},
+      {R"({"messages":["x"]})", kInvalid, "messages[0]"},
+      {R"({"messages":[{"content":"x"}]})", kMissing, "messages[0].role"},
+      {R"({"messages":[{"role":5,"content":"x"}]})", kInvalid, "messages[0].role"},
       {R"({"messages":[{"role":"wizard","content":"x"}]})", kInvalid, "messages[0].role"},
-      {R"({"messages":[{"role":"user"}]})", kMissing, "messages[0].content"}, {R"({"messages":[{"role":"user","content":5}]})", kInvalid, "messages[0].content"},
+      {R"({"messages":[{"role":"user"}]})", kMissing, "messages[0].content"},
+      {R"({"messages":[{"role":"user","content":5}]})", kInvalid, "messages[0].content"},
       {R"({"messages":[{"role":"user","content":{}}]})", kInvalid, "messages[0].content"},
       {R"({"messages":[{"role":"user","content":[5]}]})", kInvalid, "messages[0].content[0]"},
-      {R"({"messages":[{"role":"user","content":[{"type":"text"}]}]})", kInvalid, "messages[0].content[0].text"},
-      {R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}]}]})", kUnsup, "messages[0].content[0].type"},
-      {R"({"messages":[{"role":"user","content":[{"type":"input_audio"}]}]})", kUnsup, "messages[0].content[0].type"},
-      {R"({"messages":[{"role":"assistant","tool_calls":[{}]}]})", kInvalid, "messages[0].tool_calls[0].function"},
+      {R"({"messages":[{"role":"user","content":[{"type":"text"}]}]})", kInvalid,
+       "messages[0].content[0].text"},
+      {R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}]}]})",
+       kUnsup, "messages[0].content[0].type"},
+      {R"({"messages":[{"role":"user","content":[{"type":"input_audio"}]}]})", kUnsup,
+       "messages[0].content[0].type"},
+      {R"({"messages":[{"role":"assistant","tool_calls":[{}]}]})", kInvalid,
+       "messages[0].tool_calls[0].function"},
       {"{\"messages\":[" + repeat(R"({"role":"user","content":"x"})", 2049) + "]}", kInvalid, "messages"},
-      {chat_body(R"("logprobs":5)"), kInvalid, "logprobs"}, {chat_body(R"("top_logprobs":3)"), kInvalid, "top_logprobs"},
-      {chat_body(R"("logprobs":true,"top_logprobs":21)"), kInvalid, "top_logprobs"}, {chat_body(R"("top_logprobs":1000000)"), kInvalid, "top_logprobs"},
-      {chat_body(R"("echo":true)"), kUnsup, "echo"}, {chat_body(R"("add_generation_prompt":true,"continue_final_message":true)"), kInvalid, "continue_final_message"},
-      {chat_body(R"("chat_template_kwargs":[])"), kInvalid, "chat_template_kwargs"}, {chat_body(R"("documents":["x"])"), kInvalid, "documents[0]"},
+      {chat_body(R"("logprobs":5)"), kInvalid, "logprobs"},
+      {chat_body(R"("top_logprobs":3)"), kInvalid, "top_logprobs"},
+      {chat_body(R"("logprobs":true,"top_logprobs":21)"), kInvalid, "top_logprobs"},
+      {chat_body(R"("top_logprobs":1000000)"), kInvalid, "top_logprobs"},
+      {chat_body(R"("echo":true)"), kUnsup, "echo"},
+      {chat_body(R"("add_generation_prompt":true,"continue_final_message":true)"), kInvalid,
+       "continue_final_message"},
+      {chat_body(R"("chat_template_kwargs":[])"), kInvalid, "chat_template_kwargs"},
+      {chat_body(R"("documents":["x"])"), kInvalid, "documents[0]"},
       {chat_body(R"("max_completion_tokens":0)"), kInvalid, "max_completion_tokens"},
-      {"null", kInvalid, ""}, {"[]", kInvalid, ""}, {"\"x\"", kInvalid, ""}, {"", kInvalid, ""},
-      {R"({"model":"a","model":"b",)" + kMessages + "}", kInvalid, ""}, {chat_body(R"("temperature":1e999)"), kInvalid, ""},
-      {chat_body(R"("temperature":NaN)"), kInvalid, ""}, {chat_body("\"x\":1") + "{}", kInvalid, ""},
+      {"null", kInvalid, ""},
+      {"[]", kInvalid, ""},
+      {"\"x\"", kInvalid, ""},
+      {"", kInvalid, ""},
+      {R"({"model":"a","model":"b",)" + kMessages + "}", kInvalid, ""},
+      {chat_body(R"("temperature":1e999)"), kInvalid, ""},
+      {chat_body(R"("temperature":NaN)"), kInvalid, ""},
+      {chat_body("\"x\":1") + "{}", kInvalid, ""},
   };
   for (const Whole& row : rows) {
     const auto error = error_of(parse_chat_request, row.body);
@@ -142,10 +216,20 @@ TEST(OpenAiJson, BadChatBodies) {
 
 TEST(OpenAiJson, BadPrompts) {
   const std::vector<Row> rows = {
-      {"null", kMissing, "prompt"}, {"\"\"", kInvalid, "prompt"}, {"[]", kInvalid, "prompt"}, {"[[]]", kInvalid, "prompt[0]"},
-      {R"(["a",""])", kInvalid, "prompt[1]"}, {R"(["a",1])", kInvalid, "prompt"}, {R"([[1],"a"])", kInvalid, "prompt"},
-      {"[-1]", kInvalid, "prompt[0]"}, {"[1000]", kInvalid, "prompt[0]"}, {"[[1],[2147483648]]", kInvalid, "prompt[1][0]"},
-      {"[1.5]", kInvalid, "prompt[0]"}, {"5", kInvalid, "prompt"}, {"{}", kInvalid, "prompt"}, {"[null]", kInvalid, "prompt"},
+      {"null", kMissing, "prompt"},
+      {"\"\"", kInvalid, "prompt"},
+      {"[]", kInvalid, "prompt"},
+      {"[[]]", kInvalid, "prompt[0]"},
+      {R"(["a",""])", kInvalid, "prompt[1]"},
+      {R"(["a",1])", kInvalid, "prompt"},
+      {R"([[1],"a"])", kInvalid, "prompt"},
+      {"[-1]", kInvalid, "prompt[0]"},
+      {"[1000]", kInvalid, "prompt[0]"},
+      {"[[1],[2147483648]]", kInvalid, "prompt[1][0]"},
+      {"[1.5]", kInvalid, "prompt[0]"},
+      {"5", kInvalid, "prompt"},
+      {"{}", kInvalid, "prompt"},
+      {"[null]", kInvalid, "prompt"},
   };
   for (const Row& row : rows) {
     const auto error = error_of(parse_completion_request, "{\"prompt\":" + row.more + "}");
@@ -172,9 +256,31 @@ TEST(OpenAiJson, PromptShapes) {
 
 TEST(OpenAiJson, NullIsAbsentAndUnknownIsListed) {
   std::string nulls;
-  for (const char* name : {"temperature", "top_p", "n", "stop", "seed", "stream", "stream_options", "logit_bias", "logprobs", "top_logprobs",
-                           "max_tokens", "max_completion_tokens", "tools", "tool_choice", "response_format", "user", "metadata", "suffix",
-                           "functions", "chat_template_kwargs", "priority", "cache_salt", "presence_penalty", "best_of", "what"}) {
+  for (const char* name : {"temperature",
+                           "top_p",
+                           "n",
+                           "stop",
+                           "seed",
+                           "stream",
+                           "stream_options",
+                           "logit_bias",
+                           "logprobs",
+                           "top_logprobs",
+                           "max_tokens",
+                           "max_completion_tokens",
+                           "tools",
+                           "tool_choice",
+                           "response_format",
+                           "user",
+                           "metadata",
+                           "suffix",
+                           "functions",
+                           "chat_template_kwargs",
+                           "priority",
+                           "cache_salt",
+                           "presence_penalty",
+                           "best_of",
+                           "what"}) {
     nulls += (nulls.empty() ? "\"" : ",\"") + std::string(name) + "\":null";
   }
   const ApiRequest r = chat(nulls);
@@ -183,13 +289,15 @@ TEST(OpenAiJson, NullIsAbsentAndUnknownIsListed) {
   EXPECT_FALSE(r.max_tokens);
   EXPECT_TRUE(r.ignored.empty());
 
-  const ApiRequest odd = chat(R"("num_ctx":5,"store":true,"user":"me","we\nird":1,"tools":[],"tool_choice":"auto","parallel_tool_calls":true,"response_format":{"type":"text"})");
+  const ApiRequest odd = chat(
+      R"("num_ctx":5,"store":true,"user":"me","we\nird":1,"tools":[],"tool_choice":"auto","parallel_tool_calls":true,"response_format":{"type":"text"})");
   const std::string header = ignored_header(odd.ignored);
   EXPECT_EQ(header, "user, num_ctx, store, we?ird, parallel_tool_calls");
 }
 
 TEST(OpenAiJson, DefaultsAndPrecedence) {
-  const SamplingDefaults model{.temperature = 0.6, .top_p = 0.9, .min_p = {}, .repetition_penalty = 1.1, .top_k = 40};
+  const SamplingDefaults model{
+      .temperature = 0.6, .top_p = 0.9, .min_p = {}, .repetition_penalty = 1.1, .top_k = 40};
   const ApiRequest quiet = chat("", model);
   EXPECT_FLOAT_EQ(quiet.sampling.temperature, 0.6F);
   EXPECT_FLOAT_EQ(quiet.sampling.top_p, 0.9F);
@@ -204,11 +312,13 @@ TEST(OpenAiJson, DefaultsAndPrecedence) {
   EXPECT_EQ(*chat(R"("max_tokens":5,"max_completion_tokens":7)").max_tokens, 7);
   EXPECT_EQ(*chat(R"("max_tokens":1000000000000)").max_tokens, 1'000'000'000'000);
   EXPECT_EQ(*completion(R"("max_tokens":0,"echo":true)").max_tokens, 0);
-  EXPECT_TRUE(completion(R"("max_tokens":0,"echo":true)").sampling.prompt_logprobs) << "the engine needs a reason to run";
+  EXPECT_TRUE(completion(R"("max_tokens":0,"echo":true)").sampling.prompt_logprobs)
+      << "the engine needs a reason to run";
 }
 
 TEST(OpenAiJson, ReadsWhatItAccepts) {
-  const ApiRequest r = chat(R"("seed":42,"n":3,"stop":["a","b"],"logit_bias":{"5":-100,"6":2.5},"logprobs":true,"top_logprobs":4,
+  const ApiRequest r = chat(
+      R"("seed":42,"n":3,"stop":["a","b"],"logit_bias":{"5":-100,"6":2.5},"logprobs":true,"top_logprobs":4,
     "stop_token_ids":[7],"allowed_token_ids":[1,2],"banned_token_ids":[3],"min_tokens":2,"ignore_eos":true,"stream":true,
     "stream_options":{"include_usage":true,"continuous_usage_stats":true,"include_obfuscation":false},"priority":-3,"cache_salt":"s",
     "return_token_ids":true,"top_k":5.0)");
@@ -221,7 +331,8 @@ TEST(OpenAiJson, ReadsWhatItAccepts) {
   EXPECT_TRUE(r.output.include_usage && r.output.continuous_usage && r.output.return_token_ids);
   EXPECT_EQ(r.priority, Priority::kInteractive);
   EXPECT_EQ(chat(R"("priority":"batch")").priority, Priority::kBatch);
-  EXPECT_FALSE(chat(R"("stream_options":{"include_usage":true})").output.include_usage) << "no stream, no chunk";
+  EXPECT_FALSE(chat(R"("stream_options":{"include_usage":true})").output.include_usage)
+      << "no stream, no chunk";
   EXPECT_FALSE(chat(R"("continue_final_message":true)").chat.add_generation_prompt);
   const ApiRequest echo = completion(R"("echo":true,"logprobs":2)");
   EXPECT_EQ(echo.sampling.prompt_logprobs, 2);

@@ -1,5 +1,5 @@
-// RawClient: a blocking TCP connection that sends exactly the bytes it is told, and reads HTTP answers from it.
-// For tests of wire rules, where a well-behaved client would hide what is tested.
+// RawClient: a blocking TCP connection that sends exactly the bytes it is told, and reads HTTP answers from
+// it. For tests of wire rules, where a well-behaved client would hide what is tested.
 #pragma once
 
 #include <arpa/inet.h>
@@ -21,7 +21,7 @@
 namespace barg::test {
 
 struct RawResponse {
-  int status = 0;  // 0: the connection ended before a complete head
+  int status = 0;                              // 0: the connection ended before a complete head
   std::map<std::string, std::string> headers;  // lower-case names
   std::string body;
   bool complete = false;
@@ -162,7 +162,8 @@ inline std::string get(std::string_view path, std::string_view headers = "") {
   return "GET " + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\n" + std::string(headers) + "\r\n";
 }
 inline std::string post(std::string_view path, std::string_view body, std::string_view headers = "") {
-  return "POST " + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
+  return "POST " + std::string(path) +
+         " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
          std::to_string(body.size()) + "\r\n" + std::string(headers) + "\r\n" + std::string(body);
 }
 

@@ -139,7 +139,8 @@ TEST(RequestParser, LeavesTheNextRequestAlone) {
 }
 
 TEST(RequestParser, PathIsRawAndWithoutQuery) {
-  EXPECT_EQ(parse("GET /v1/models/a%2Fb?x=1#y HTTP/1.1\r\nHost: h\r\n\r\n", 99).request.path, "/v1/models/a%2Fb");
+  EXPECT_EQ(parse("GET /v1/models/a%2Fb?x=1#y HTTP/1.1\r\nHost: h\r\n\r\n", 99).request.path,
+            "/v1/models/a%2Fb");
   EXPECT_EQ(parse("GET http://h?x HTTP/1.1\r\nHost: h\r\n\r\n", 99).request.path, "/");
 }
 

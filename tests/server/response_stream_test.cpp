@@ -106,12 +106,15 @@ struct Scenario {
   PromptInfo prompt{.ids = bytes_of("hey"), .text = "hey", .from_text = true};
 };
 
-/// Feeds the run's tokens in pieces of random size; an event after a stop string is still sent, as an engine may.
-std::vector<Read> play(Scenario run, bool stream, std::uint64_t seed, std::vector<ResponseStream::FinishAt>* finish_at = nullptr) {
+/// Feeds the run's tokens in pieces of random size; an event after a stop string is still sent, as an engine
+/// may.
+std::vector<Read> play(Scenario run, bool stream, std::uint64_t seed,
+                       std::vector<ResponseStream::FinishAt>* finish_at = nullptr) {
   static const test::FakeTokenizer tokenizer;
   run.spec.stream = stream;
   run.spec.include_usage = stream;
-  ResponseStream rs({.id = "x", .model = "m", .fingerprint = "f", .created = 1}, run.spec, run.n, {run.prompt}, tokenizer);
+  ResponseStream rs({.id = "x", .model = "m", .fingerprint = "f", .created = 1}, run.spec, run.n,
+                    {run.prompt}, tokenizer);
   std::string bytes = stream ? rs.begin() : "";
   Rng rng(seed);
   std::vector<std::size_t> at(run.tokens.size(), 0);
@@ -188,7 +191,8 @@ TEST(ResponseStream, AnySplitGivesTheSameChat) {
   EXPECT_EQ(got[0].text, "a\xF0\x9F\x98\x80z \xF0\x9F\x98\x80Hello world\xEF\xBF\xBD");
   EXPECT_EQ(got[0].logprobs.size(), emoji_tokens().size());
   EXPECT_EQ(got[0].finish, "length");
-  EXPECT_EQ(got[0].usage.find("completion_tokens")->as_int(), static_cast<std::int64_t>(emoji_tokens().size() + 9));
+  EXPECT_EQ(got[0].usage.find("completion_tokens")->as_int(),
+            static_cast<std::int64_t>(emoji_tokens().size() + 9));
   EXPECT_EQ(got[0].usage.find("prompt_tokens")->as_int(), 3);
   EXPECT_EQ(got[0].usage.find("prompt_tokens_details")->find("cached_tokens")->as_int(), 2);
 }
@@ -239,7 +243,8 @@ TEST(ResponseStream, MinTokensHoldsStopStringsOff) {
   run.spec.min_tokens = 3;
   run.tokens = {bytes_of("ababxab")};
   expect_same_everywhere(run);
-  EXPECT_EQ(play(run, false, 1)[0].text, "ababx") << "the second b is token 4 but its a is within the first 3";
+  EXPECT_EQ(play(run, false, 1)[0].text, "ababx")
+      << "the second b is token 4 but its a is within the first 3";
 }
 
 TEST(ResponseStream, EndTokenIsCountedAndNotShown) {
@@ -295,16 +300,24 @@ TEST(ResponseStream, ChatChunksHaveOpenAisShape) {
   static const test::FakeTokenizer tokenizer;
   OutputSpec spec;
   spec.stream = true;
-  ResponseStream rs({.id = "chatcmpl-1", .model = "m", .fingerprint = "fp", .created = 7}, spec, 1, {PromptInfo{.ids = {1}, .text = {}}}, tokenizer);
+  ResponseStream rs({.id = "chatcmpl-1", .model = "m", .fingerprint = "fp", .created = 7}, spec, 1,
+                    {PromptInfo{.ids = {1}, .text = {}}}, tokenizer);
   EXPECT_EQ(rs.begin(),
-            "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":7,\"model\":\"m\",\"system_fingerprint\":\"fp\","
-            "\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n");
+            "data: "
+            "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":7,\"model\":\"m\","
+            "\"system_fingerprint\":\"fp\","
+            "\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
+            "\"finish_reason\":null}]}\n\n");
   TokenEvent e;
   e.tokens.push_back({.id = 'q', .logprobs = std::nullopt});
   e.finish = FinishReason::kLength;
   const std::string bytes = rs.push(0, std::move(e)).bytes;
-  EXPECT_NE(bytes.find("\"choices\":[{\"index\":0,\"delta\":{\"content\":\"q\"},\"logprobs\":null,\"finish_reason\":null}]}"), std::string::npos);
-  EXPECT_NE(bytes.find("\"delta\":{},\"logprobs\":null,\"finish_reason\":\"length\",\"stop_reason\":null}]}\n\ndata: [DONE]\n\n"), std::string::npos);
+  EXPECT_NE(bytes.find("\"choices\":[{\"index\":0,\"delta\":{\"content\":\"q\"},\"logprobs\":null,\"finish_"
+                       "reason\":null}]}"),
+            std::string::npos);
+  EXPECT_NE(bytes.find("\"delta\":{},\"logprobs\":null,\"finish_reason\":\"length\",\"stop_reason\":null}]}"
+                       "\n\ndata: [DONE]\n\n"),
+            std::string::npos);
   EXPECT_EQ(bytes.find("usage"), std::string::npos);
 }
 
@@ -321,7 +334,8 @@ TEST(ResponseStream, NonFiniteLogprobsAreClipped) {
   const std::string body = rs.body();
   EXPECT_EQ(body.find("inf"), std::string::npos);
   std::size_t floors = 0;
-  for (std::size_t at = body.find("-9999.0"); at != std::string::npos; at = body.find("-9999.0", at + 1)) ++floors;
+  for (std::size_t at = body.find("-9999.0"); at != std::string::npos; at = body.find("-9999.0", at + 1))
+    ++floors;
   EXPECT_EQ(floors, 3U);
 }
 

@@ -29,7 +29,8 @@ TEST_F(RoutesTest, ModelsAnswerToEveryName) {
 
 TEST_F(RoutesTest, UnknownUrlsAreJson404) {
   start();
-  for (const char* path : {"/", "//v1/models", "/v1/../admin", "/V1/models", "/v1/models;x", "/%2e%2e/livez", "/health%00", "/admin", "/v1/models/../../health/"}) {
+  for (const char* path : {"/", "//v1/models", "/v1/../admin", "/V1/models", "/v1/models;x", "/%2e%2e/livez",
+                           "/health%00", "/admin", "/v1/models/../../health/"}) {
     const RawResponse r = ask(get(path));
     EXPECT_EQ(r.status, 404) << path;
     EXPECT_TRUE(r.error("code") == "unknown_url" || r.error("code") == "model_not_found") << path;
@@ -41,20 +42,24 @@ TEST_F(RoutesTest, KeysGuardEverythingButProbes) {
   options_.api_key = {"sk-one", "sk-two"};
   start();
   for (const char* open : {"/health", "/livez", "/readyz"}) EXPECT_EQ(ask(get(open)).status, 200) << open;
-  for (const char* path : {"/v1/models", "/version", "/metrics", "/nowhere", "//health", "/health/", "/%68ealth", "/v1/models/fake"}) {
+  for (const char* path : {"/v1/models", "/version", "/metrics", "/nowhere", "//health", "/health/",
+                           "/%68ealth", "/v1/models/fake"}) {
     const RawResponse r = ask(get(path));
     EXPECT_EQ(r.status, 401) << path;
     EXPECT_EQ(r.error("type"), "authentication_error");
     EXPECT_EQ(r.error("code"), "invalid_api_key");
     EXPECT_TRUE(r.headers.contains("www-authenticate"));
   }
-  for (const char* bad : {"Authorization: Bearer sk-three\r\n", "Authorization: Basic sk-one\r\n", "Authorization: sk-one\r\n", "x-api-key: sk\r\n",
-                          "Authorization: Bearer sk-one\r\nAuthorization: Bearer sk-one\r\n", "Authorization: Bearer sk-one,Bearer sk-two\r\n",
-                          "Authorization: Bearer\r\n", "x-api-key:\r\n", "Authorization: Bearer sk-one\x01\r\n"}) {
+  for (const char* bad :
+       {"Authorization: Bearer sk-three\r\n", "Authorization: Basic sk-one\r\n", "Authorization: sk-one\r\n",
+        "x-api-key: sk\r\n", "Authorization: Bearer sk-one\r\nAuthorization: Bearer sk-one\r\n",
+        "Authorization: Bearer sk-one,Bearer sk-two\r\n", "Authorization: Bearer\r\n", "x-api-key:\r\n",
+        "Authorization: Bearer sk-one\x01\r\n"}) {
     EXPECT_GE(ask(get("/v1/models", bad)).status, 400) << bad;
   }
-  for (const char* good : {"Authorization: Bearer sk-one\r\n", "authorization: bearer sk-two\r\n", "x-api-key: sk-two\r\n",
-                           "Authorization: Bearer sk-one\r\nx-api-key: sk-one\r\n"}) {
+  for (const char* good :
+       {"Authorization: Bearer sk-one\r\n", "authorization: bearer sk-two\r\n", "x-api-key: sk-two\r\n",
+        "Authorization: Bearer sk-one\r\nx-api-key: sk-one\r\n"}) {
     EXPECT_EQ(ask(get("/v1/models", good)).status, 200) << good;
   }
   EXPECT_EQ(ask(post("/v1/chat/completions", chat())).status, 401);
@@ -65,8 +70,10 @@ TEST_F(RoutesTest, LoopbackAnswersToLocalNamesOnly) {
   const auto with = [&](const std::string& host, const std::string& more = "") {
     return ask("GET /version HTTP/1.1\r\nHost: " + host + "\r\n" + more + "\r\n").status;
   };
-  for (const char* host : {"localhost", "LOCALHOST:8000", "127.0.0.1", "127.0.0.1:99", "[::1]:8"}) EXPECT_EQ(with(host), 200) << host;
-  for (const char* host : {"evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "192.168.1.1"}) EXPECT_EQ(with(host), 403) << host;
+  for (const char* host : {"localhost", "LOCALHOST:8000", "127.0.0.1", "127.0.0.1:99", "[::1]:8"})
+    EXPECT_EQ(with(host), 200) << host;
+  for (const char* host : {"evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "192.168.1.1"})
+    EXPECT_EQ(with(host), 403) << host;
   EXPECT_EQ(with("localhost", "Origin: http://evil.example\r\n"), 403);
   EXPECT_EQ(with("localhost", "Origin: null\r\n"), 403);
   EXPECT_EQ(with("localhost", "Origin: http://localhost:3000\r\n"), 200);
@@ -74,7 +81,10 @@ TEST_F(RoutesTest, LoopbackAnswersToLocalNamesOnly) {
 
 TEST_F(RoutesTest, ContentIsCheckedBeforeTheBody) {
   start();
-  const auto with = [&](const std::string& fields) { return ask("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n" + fields + "\r\n{}").status; };
+  const auto with = [&](const std::string& fields) {
+    return ask("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n" + fields + "\r\n{}")
+        .status;
+  };
   EXPECT_EQ(with("Content-Type: text/plain\r\n"), 415);
   EXPECT_EQ(with("Content-Type: application/x-www-form-urlencoded\r\n"), 415);
   EXPECT_EQ(with("Content-Encoding: gzip\r\n"), 415);
@@ -88,8 +98,10 @@ TEST_F(RoutesTest, TokenizeAndBack) {
   start();
   const Json t = ask(post("/tokenize", R"({"prompt":"hi<|end|>"})")).json();
   EXPECT_EQ(*t.find("tokens"), *parse_json("[257,104,105,256]"));
-  EXPECT_EQ(*ask(post("/tokenize", R"({"prompt":"hi","add_special_tokens":false})")).json().find("tokens"), *parse_json("[104,105]"));
-  EXPECT_EQ(ask(post("/detokenize", R"({"tokens":[104,105,256]})")).json().find("prompt")->as_string(), "hi<|end|>");
+  EXPECT_EQ(*ask(post("/tokenize", R"({"prompt":"hi","add_special_tokens":false})")).json().find("tokens"),
+            *parse_json("[104,105]"));
+  EXPECT_EQ(ask(post("/detokenize", R"({"tokens":[104,105,256]})")).json().find("prompt")->as_string(),
+            "hi<|end|>");
   EXPECT_EQ(ask(post("/detokenize", R"({"tokens":[262]})")).error("param"), "tokens[0]");
   EXPECT_EQ(ask(post("/tokenize", "{}")).error("param"), "prompt");
   EXPECT_EQ(ask(post("/tokenize", "{")).status, 400);
@@ -101,13 +113,18 @@ TEST_F(RoutesTest, MetricsTextIsWellFormedAndMoves) {
   ask(get("/nowhere"));
   book_->wait(2);
   const std::string text = ask(get("/metrics")).body;
-  for (const char* line : {"vllm:num_requests_running{model_name=\"fake\",engine=\"0\"} 0\n", "# TYPE vllm:kv_cache_usage_perc gauge\n",
-                           "vllm:cache_config_info{model_name=\"fake\",engine=\"0\",block_size=\"16\",num_gpu_blocks=\"64\"} 1\n",
-                           "vllm:request_success_total{model_name=\"fake\",engine=\"0\",finished_reason=\"stop\"} 1\n",
-                           "# TYPE vllm:iteration_tokens_total histogram\n", "vllm:time_to_first_token_seconds_bucket{model_name=\"fake\",engine=\"0\",le=\"+Inf\"} 0\n",
-                           "http_requests_total{method=\"POST\",status=\"200\",handler=\"/v1/chat/completions\"} 1\n",
-                           "http_requests_total{method=\"GET\",status=\"404\",handler=\"-\"} 1\n", "barg_kv_waste_ratio{model_name=\"fake\",engine=\"0\",cause=\"tail\"} 0\n",
-                           "process_start_time_seconds 1", "barg_build_info{"}) {
+  for (const char* line :
+       {"vllm:num_requests_running{model_name=\"fake\",engine=\"0\"} 0\n",
+        "# TYPE vllm:kv_cache_usage_perc gauge\n",
+        "vllm:cache_config_info{model_name=\"fake\",engine=\"0\",block_size=\"16\",num_gpu_blocks=\"64\"} "
+        "1\n",
+        "vllm:request_success_total{model_name=\"fake\",engine=\"0\",finished_reason=\"stop\"} 1\n",
+        "# TYPE vllm:iteration_tokens_total histogram\n",
+        "vllm:time_to_first_token_seconds_bucket{model_name=\"fake\",engine=\"0\",le=\"+Inf\"} 0\n",
+        "http_requests_total{method=\"POST\",status=\"200\",handler=\"/v1/chat/completions\"} 1\n",
+        "http_requests_total{method=\"GET\",status=\"404\",handler=\"-\"} 1\n",
+        "barg_kv_waste_ratio{model_name=\"fake\",engine=\"0\",cause=\"tail\"} 0\n",
+        "process_start_time_seconds 1", "barg_build_info{"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line;
   }
   std::set<std::string> seen;

@@ -1,10 +1,10 @@
 // ServerTest: a real Server on a free loopback port over a FakeEngine, and what it logged.
 #pragma once
 
+#include <dirent.h>
 #include <gtest/gtest.h>
 
 #include <condition_variable>
-#include <dirent.h>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -62,8 +62,9 @@ class ServerTest : public ::testing::Test {
     model.tokenizer = std::make_shared<FakeTokenizer>();
     model.chat_template = std::make_shared<FakeTemplate>();
     model.created = 1234;
-    auto server = server::Server::start(options_, {model}, {"9.9.9", "abcdef"},
-                                        {.access = [book = book_](const server::AccessRecord& r) { book->add(r); }, .progress = {}});
+    auto server = server::Server::start(
+        options_, {model}, {"9.9.9", "abcdef"},
+        {.access = [book = book_](const server::AccessRecord& r) { book->add(r); }, .progress = {}});
     ASSERT_TRUE(server) << server.error().message;
     server_ = std::move(*server);
   }
