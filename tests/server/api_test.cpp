@@ -123,6 +123,9 @@ TEST_F(ApiTest, LengthsAreCheckedAndClamped) {
   EXPECT_NE(huge.error("message").find("at least"), std::string::npos);
   EXPECT_EQ(ask_completion("{\"prompt\":\"" + std::string(1022, 'a') + "\",\"max_tokens\":9}").status, 200)
       << "one token of room";
+  EXPECT_EQ(ask_completion("{\"prompt\":\"" + std::string(1023, 'a') + "\"}").error("code"),
+            "context_length_exceeded")
+      << "the prompt fits, not a single token beside it";
   EXPECT_EQ(engine_->submitted(), submitted + 1);
 }
 

@@ -14,14 +14,14 @@ namespace barg::test {
 
 inline constexpr TokenId kEnd = 256;    // "<|end|>": ends a generation
 inline constexpr TokenId kStart = 257;  // "<|start|>": BOS
-inline constexpr TokenId kHello = 258, kWorld = 259, kEmojiHead = 260, kEmojiTail = 261;
-inline constexpr std::int32_t kFakeVocab = 262;
+inline constexpr TokenId kHello = 258, kWorld = 259, kEmojiHead = 260, kEmojiTail = 261, kHalf = 262;
+inline constexpr std::int32_t kFakeVocab = 263;
 
 class FakeTokenizer final : public Tokenizer {
  public:
   FakeTokenizer() {
     for (int b = 0; b < 256; ++b) pieces_.emplace_back(1, static_cast<char>(b));
-    for (const char* s : {"<|end|>", "<|start|>", "Hello", " world", "\xF0\x9F", "\x98\x80"})
+    for (const char* s : {"<|end|>", "<|start|>", "Hello", " world", "\xF0\x9F", "\x98\x80", "D\xF0"})
       pieces_.emplace_back(s);
   }
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const override {

@@ -26,6 +26,7 @@ TEST_F(HttpTest, HeadIsGetWithoutBody) {
   const RawResponse head = client.read(true);
   EXPECT_EQ(head.status, 200);
   const RawResponse whole = client.ask(get("/version"));
+  EXPECT_EQ(whole.status, 200) << "no byte of the first answer's body lies before it";
   EXPECT_EQ(head.headers.at("content-length"), std::to_string(whole.body.size()));
 }
 
@@ -219,6 +220,19 @@ TEST_F(HttpTest, SlowReaderIsCancelled) {
   ASSERT_TRUE(engine_->wait_active([](std::int64_t n) { return n == 1; }));
   EXPECT_TRUE(engine_->wait_active([](std::int64_t n) { return n == 0; }));
   EXPECT_EQ(book_->wait(1).back().cancel_cause, "slow_client");
+}
+
+TEST_F(HttpTest, StalledReaderIsCutOffBelowTheBacklogLimit) {
+  options_.write_stall_timeout_s = 0.2;
+  engine_ = std::make_shared<FakeEngine>(20'000);
+  engine_->set_script([](const Request&, std::int32_t) { return std::vector<TokenId>(12'000, 'a'); });
+  start();
+  RawClient client(port(), 4096);
+  client.send(post("/v1/chat/completions", chat(R"(,"stream":true)")));
+  const auto records = book_->wait(1);
+  ASSERT_EQ(records.size(), 1U);
+  EXPECT_EQ(records[0].cancel_cause, "slow_client");
+  EXPECT_LT(records[0].bytes_out, 4U << 20);
 }
 
 TEST_F(HttpTest, SilentStreamIsPinged) {

@@ -276,6 +276,27 @@ TEST(ResponseStream, SpecialTokensAreSkippedUnlessAskedFor) {
   EXPECT_EQ(play(run, false, 1)[0].text, "a<|end|>b");
 }
 
+TEST(ChoiceStream, RecordsLeaveWithTheTextThatCompletesThem) {
+  static const test::FakeTokenizer tokenizer;
+  OutputSpec spec;
+  spec.stop = {"END"};
+  ChoiceStream choice(tokenizer, spec, {}, 0);
+  const auto push = [&](std::vector<TokenId> ids, FinishReason finish = FinishReason::kNone) {
+    std::vector<OutputToken> tokens;
+    for (const TokenId id : ids) tokens.push_back({.id = id, .logprobs = std::nullopt});
+    const Piece piece = choice.push(std::move(tokens), finish, kNoToken);
+    return std::pair(piece.text, piece.tokens.size());
+  };
+  EXPECT_EQ(push({'a', test::kEmojiHead}), std::pair(std::string("a"), std::size_t{1}));
+  EXPECT_EQ(push({0x98}), std::pair(std::string(), std::size_t{0}));
+  EXPECT_EQ(push({0x80, 'E'}), std::pair(std::string("\xF0\x9F\x98\x80"), std::size_t{3}));
+  EXPECT_EQ(push({'N'}), std::pair(std::string(), std::size_t{0}));
+  // The token that ends the stop string begins a character that nobody will finish: its record is not lost.
+  EXPECT_EQ(push({test::kHalf, 'x'}), std::pair(std::string(), std::size_t{3}));
+  EXPECT_EQ(choice.token_count(), 7);
+  EXPECT_EQ(choice.stop_string(), 0);
+}
+
 TEST(ResponseStream, ErrorsAndAbortsAreEventsNotReasons) {
   for (const FinishReason reason : {FinishReason::kError, FinishReason::kAbort}) {
     Scenario run;
