@@ -49,6 +49,7 @@ std::string curl_line(const Bundle& bundle, const Config& config, std::uint16_t 
     body.set("prompt", "Leaves are green because");
   }
   body.set("max_tokens", 64);
+  body.set("temperature", 0);  // a small model at its default of 1 tells stories
   std::string line =
       "curl " + base_url(config.server, port) + (chat ? "/v1/chat/completions" : "/v1/completions");
   if (!config.server.api_key.empty()) line += " -H \"Authorization: Bearer $BARG_API_KEY\"";

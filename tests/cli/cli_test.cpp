@@ -200,7 +200,8 @@ TEST_F(CliModel, CompleteIsRepeatable) {
   from_stdin.push_back("--echo");
   EXPECT_EQ(barg(from_stdin, "Hello").out, "Hello" + first.out);
   // Without --max-tokens: what the context holds.
-  const Done all = barg({"complete", "--model", model_, "--max-model-len", "32", "--temperature", "0", "Hello"});
+  const Done all =
+      barg({"complete", "--model", model_, "--max-model-len", "32", "--temperature", "0", "Hello"});
   EXPECT_EQ(all.code, kExitOk) << all.err;
   EXPECT_TRUE(all.out.starts_with(first.out.substr(0, first.out.size() - 1)));
   EXPECT_GT(all.out.size(), first.out.size());
