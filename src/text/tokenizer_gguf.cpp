@@ -5,6 +5,7 @@
 #include <array>
 #include <span>
 
+#include "base/utf8.h"
 #include "text/tokenizer_spec.h"
 
 namespace barg::text {
@@ -113,6 +114,8 @@ Result<void> read_tokens(const VocabData& v, TokenizerSpec& spec) {
     spec.vocab->add(id, v.tokens[i]);
     if ((type != kControl && type != kUserDefined) || v.tokens[i].empty()) continue;
     if (v.tokens[i].size() > kMaxLiteralBytes) return bad("tokens", "entry " + std::to_string(i) + " is too long");
+    // A literal is cut out of the text: what stands around it must be whole characters again.
+    if (!is_valid_utf8(v.tokens[i])) return bad("tokens", "entry " + std::to_string(i) + " is not valid UTF-8");
     spec.added.push_back({.id = id, .content = v.tokens[i], .special = type == kControl});
     spec.bpe.never_whole.push_back(id);
   }

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "text/tokenizer_spec.h"
+#include "text/unicode.h"
 
 namespace barg::text {
 namespace {
@@ -216,7 +217,12 @@ Result<void> read_added(const Json* j, TokenizerSpec& spec) {
                      .normalized = flag_of(t, "normalized", false),
                      .special = flag_of(t, "special", false)};
     if (token.content.empty()) continue;
-    if (token.content.size() > kMaxLiteralBytes) return bad(field, "has a literal above 4096 bytes");
+    // NFC can make a text longer, up to three times.
+    const std::size_t size =
+        token.normalized && spec.nfc ? to_nfc(token.content).size() : token.content.size();
+    if (std::max(size, token.content.size()) > kMaxLiteralBytes) {
+      return bad(field, "has a literal above 4096 bytes");
+    }
     if (token.special) spec.bpe.never_whole.push_back(token.id);
     spec.size = std::max(spec.size, token.id + 1);
     spec.added.push_back(std::move(token));

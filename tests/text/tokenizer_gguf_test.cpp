@@ -234,6 +234,8 @@ TEST(Gguf, RefusalsNameTheKey) {
   EXPECT_EQ(param([](V& v) { v.ggml_pre = ""; }), "tokenizer.ggml.pre");
   EXPECT_EQ(param([](V& v) { v.tokens.clear(); }), "tokenizer.ggml.tokens");
   EXPECT_EQ(param([](V& v) { v.token_types.pop_back(); }), "tokenizer.ggml.token_type");
+  EXPECT_EQ(param([](V& v) { v.tokens.emplace_back("\xE2\x98"), v.token_types.push_back(4); }), "tokenizer.ggml.tokens")
+      << "half a character, cut out of the text, would leave the other half";
   EXPECT_EQ(param([](V& v) { v.merges.emplace_back("ab"); }), "tokenizer.ggml.merges");
   EXPECT_EQ(param([](V& v) { v.merges.emplace_back("a z"); }), "tokenizer.ggml.merges");
   EXPECT_EQ(param([](V& v) { v.merges.emplace_back(""); }), "tokenizer.ggml.merges");

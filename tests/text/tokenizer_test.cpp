@@ -432,5 +432,15 @@ TEST(Refused, MalformedFiles) {
   EXPECT_FALSE(make_tokenizer(VocabData{})) << "no tokenizer at all";
 }
 
+TEST(Refused, ALiteralThatNfcMakesTooLong) {
+  std::string notes;  // U+1D160 is three code points in NFC
+  for (int i = 0; i < 1000; ++i) notes += "\U0001D160";
+  Json file = small_file();
+  add_token(file, 300, notes.c_str(), false, "normalized");
+  EXPECT_NE(make(file), nullptr) << "4,000 bytes as they are";
+  file.set("normalizer", Json::object({{"type", "NFC"}}));
+  EXPECT_EQ(refusal(file).param, "added_tokens");
+}
+
 }  // namespace
 }  // namespace barg
