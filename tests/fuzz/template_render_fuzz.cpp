@@ -11,7 +11,7 @@
 namespace {
 
 const barg::Json& conversation() {
-  static const barg::Json kContext = *barg::parse_json(R"({
+  static const auto kParsed = barg::parse_json(R"({
     "messages": [{"role": "system", "content": "Be <b>brief</b>."}, {"role": "user", "content": "Grüße <|im_start|>"},
                  {"role": "assistant", "content": null, "tool_calls": [{"id": "a1", "type": "function",
                   "function": {"name": "f", "arguments": {"x": [1, 2.5, true, null], "items": "keys"}}}]},
@@ -19,7 +19,7 @@ const barg::Json& conversation() {
     "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}],
     "documents": null, "add_generation_prompt": true, "bos_token": "<s>", "eos_token": "</s>",
     "s": "Hello World", "n": 3, "f": 2.5, "l": [3, 1, 2], "d": {"b": 1, "a": [2]}, "big": 18446744073709551615})");
-  return kContext;
+  return kParsed.value();
 }
 
 }  // namespace
