@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <unordered_set>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -16,100 +16,85 @@ namespace barg {
 
 void Json::set_uint(std::uint64_t v) {
   if (v <= static_cast<std::uint64_t>(INT64_MAX)) {
-    type_ = Type::kInt;
-    num_.i = static_cast<std::int64_t>(v);
+    value_ = static_cast<std::int64_t>(v);
   } else {
-    type_ = Type::kUint;
-    num_.u = v;
+    value_ = v;
   }
 }
 
 bool Json::as_bool() const {
-  CHECK(type_ == Type::kBool);
-  return num_.b;
+  CHECK(is_bool());
+  return std::get<bool>(value_);
 }
 
 std::int64_t Json::as_int() const {
-  CHECK(type_ == Type::kInt);
-  return num_.i;
+  CHECK(type() == Type::kInt);
+  return std::get<std::int64_t>(value_);
 }
 
 std::uint64_t Json::as_uint() const {
-  if (type_ == Type::kUint) return num_.u;
-  CHECK(type_ == Type::kInt && num_.i >= 0);
-  return static_cast<std::uint64_t>(num_.i);
+  if (type() == Type::kUint) return std::get<std::uint64_t>(value_);
+  CHECK(type() == Type::kInt && as_int() >= 0);
+  return static_cast<std::uint64_t>(as_int());
 }
 
 double Json::as_double() const {
-  if (type_ == Type::kInt) return static_cast<double>(num_.i);
-  if (type_ == Type::kUint) return static_cast<double>(num_.u);
-  CHECK(type_ == Type::kDouble);
-  return num_.d;
+  if (type() == Type::kInt) return static_cast<double>(as_int());
+  if (type() == Type::kUint) return static_cast<double>(as_uint());
+  CHECK(type() == Type::kDouble);
+  return std::get<double>(value_);
 }
 
 const std::string& Json::as_string() const {
-  CHECK(type_ == Type::kString);
-  return string_;
+  CHECK(is_string());
+  return std::get<std::string>(value_);
 }
 
 const Json::Array& Json::as_array() const {
-  CHECK(type_ == Type::kArray);
-  return array_;
+  CHECK(is_array());
+  return std::get<Array>(value_);
 }
 
 Json::Array& Json::as_array() {
-  CHECK(type_ == Type::kArray);
-  return array_;
+  CHECK(is_array());
+  return std::get<Array>(value_);
 }
 
 const Json::Object& Json::as_object() const {
-  CHECK(type_ == Type::kObject);
-  return object_;
+  CHECK(is_object());
+  return std::get<Object>(value_);
 }
 
 Json::Object& Json::as_object() {
-  CHECK(type_ == Type::kObject);
-  return object_;
+  CHECK(is_object());
+  return std::get<Object>(value_);
 }
 
 const Json* Json::find(std::string_view key) const {
-  if (type_ != Type::kObject) return nullptr;
-  const auto it = std::find_if(object_.begin(), object_.end(), [&](const Member& m) { return m.first == key; });
-  return it == object_.end() ? nullptr : &it->second;
+  if (!is_object()) return nullptr;
+  const Object& members = as_object();
+  const auto it = std::find_if(members.begin(), members.end(), [&](const Member& m) { return m.first == key; });
+  return it == members.end() ? nullptr : &it->second;
 }
 
 Json* Json::find(std::string_view key) { return const_cast<Json*>(std::as_const(*this).find(key)); }
 
 Json& Json::set(std::string key, Json value) {
   if (is_null()) *this = object();
-  CHECK(type_ == Type::kObject);
+  Object& members = as_object();
   if (Json* old = find(key)) {
     *old = std::move(value);
     return *old;
   }
-  return object_.emplace_back(std::move(key), std::move(value)).second;
+  return members.emplace_back(std::move(key), std::move(value)).second;
 }
 
 Json& Json::push(Json value) {
   if (is_null()) *this = array();
-  CHECK(type_ == Type::kArray);
-  return array_.emplace_back(std::move(value));
+  return as_array().emplace_back(std::move(value));
 }
 
-bool Json::operator==(const Json& other) const {
-  if (type_ != other.type_) return false;
-  switch (type_) {
-    case Type::kNull: return true;
-    case Type::kBool: return num_.b == other.num_.b;
-    case Type::kInt: return num_.i == other.num_.i;
-    case Type::kUint: return num_.u == other.num_.u;
-    case Type::kDouble: return num_.d == other.num_.d;
-    case Type::kString: return string_ == other.string_;
-    case Type::kArray: return array_ == other.array_;
-    case Type::kObject: return object_ == other.object_;
-  }
-  return false;
-}
+bool Json::operator==(const Json& other) const { return value_ == other.value_; }
 
 // ---------------------------------------------------------------------------------------------- parsing
 
@@ -204,7 +189,7 @@ class Builder final : public nlohmann::json_sax<Nlohmann> {
   Json root_;
   // Pointers into root_: stable, because a container only grows while it is the top of the stack.
   std::vector<Json*> stack_;
-  std::vector<std::unordered_set<std::string>> seen_;
+  std::vector<std::set<std::string>> seen_;  // not hashed: keys may be made to collide
   std::string error_;
 };
 

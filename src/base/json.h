@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "barg/result.h"
@@ -25,33 +26,43 @@ class Json {
 
   Json() = default;
   Json(std::nullptr_t) {}
-  Json(bool b) : type_(Type::kBool) { num_.b = b; }
-  Json(int v) : Json(static_cast<std::int64_t>(v)) {}
-  Json(long v) : Json(static_cast<std::int64_t>(v), 0) {}
-  Json(long long v) : Json(static_cast<std::int64_t>(v), 0) {}
-  Json(unsigned v) : Json(static_cast<std::int64_t>(v), 0) {}
+  Json(bool b) : value_(b) {}
+  Json(int v) : value_(std::int64_t{v}) {}
+  Json(long v) : value_(std::int64_t{v}) {}
+  Json(long long v) : value_(std::int64_t{v}) {}
+  Json(unsigned v) : value_(std::int64_t{v}) {}
   Json(unsigned long v) { set_uint(v); }
   Json(unsigned long long v) { set_uint(v); }
-  Json(double v) : type_(Type::kDouble) { num_.d = v; }
-  Json(float v) : Json(static_cast<double>(v)) {}
-  Json(const char* s) : type_(Type::kString), string_(s) {}
-  Json(std::string_view s) : type_(Type::kString), string_(s) {}
-  Json(std::string s) : type_(Type::kString), string_(std::move(s)) {}
-  Json(Array a) : type_(Type::kArray), array_(std::move(a)) {}
-  Json(Object o) : type_(Type::kObject), object_(std::move(o)) {}
+  Json(double v) : value_(v) {}
+  Json(float v) : value_(static_cast<double>(v)) {}
+  Json(const char* s) : value_(std::string(s)) {}
+  Json(std::string_view s) : value_(std::string(s)) {}
+  Json(std::string s) : value_(std::move(s)) {}
+  Json(Array a) : value_(std::move(a)) {}
+  Json(Object o) : value_(std::move(o)) {}
+  Json(const Json&) = default;
+  Json(Json&&) = default;
+  ~Json() = default;
+  // The source may be a part of this value (`j = *j.find("x")`), so it leaves before this value goes.
+  Json& operator=(const Json& other) { return *this = Json(other); }
+  Json& operator=(Json&& other) {
+    Value moved = std::move(other.value_);
+    value_ = std::move(moved);
+    return *this;
+  }
 
   static Json array() { return Json(Array{}); }
   static Json object() { return Json(Object{}); }
   static Json object(std::initializer_list<Member> members) { return Json(Object(members)); }
 
-  Type type() const { return type_; }
-  bool is_null() const { return type_ == Type::kNull; }
-  bool is_bool() const { return type_ == Type::kBool; }
-  bool is_integer() const { return type_ == Type::kInt || type_ == Type::kUint; }
-  bool is_number() const { return is_integer() || type_ == Type::kDouble; }
-  bool is_string() const { return type_ == Type::kString; }
-  bool is_array() const { return type_ == Type::kArray; }
-  bool is_object() const { return type_ == Type::kObject; }
+  Type type() const { return static_cast<Type>(value_.index()); }
+  bool is_null() const { return type() == Type::kNull; }
+  bool is_bool() const { return type() == Type::kBool; }
+  bool is_integer() const { return type() == Type::kInt || type() == Type::kUint; }
+  bool is_number() const { return is_integer() || type() == Type::kDouble; }
+  bool is_string() const { return type() == Type::kString; }
+  bool is_array() const { return type() == Type::kArray; }
+  bool is_object() const { return type() == Type::kObject; }
 
   // REQUIRES the matching type (checked).
   bool as_bool() const;
@@ -71,25 +82,17 @@ class Json {
   Json& set(std::string key, Json value);
   /// Appends an element; makes an array of a null.
   Json& push(Json value);
-  std::size_t size() const { return is_array() ? array_.size() : is_object() ? object_.size() : 0; }
+  std::size_t size() const { return is_array() ? as_array().size() : is_object() ? as_object().size() : 0; }
 
   bool operator==(const Json& other) const;
 
  private:
-  Json(std::int64_t v, int) : type_(Type::kInt) { num_.i = v; }
-  explicit Json(std::int64_t v, char) = delete;
+  /// Alternatives in the order of Type.
+  using Value =
+      std::variant<std::monostate, bool, std::int64_t, std::uint64_t, double, std::string, Array, Object>;
   void set_uint(std::uint64_t v);
 
-  Type type_ = Type::kNull;
-  union {
-    bool b;
-    std::int64_t i;
-    std::uint64_t u;
-    double d = 0;
-  } num_;
-  std::string string_;
-  Array array_;
-  Object object_;
+  Value value_;
 };
 
 struct JsonLimits {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <type_traits>
+#include <utility>
+
 namespace barg {
 namespace {
 
@@ -43,6 +46,20 @@ TEST(Json, DepthIsBounded) {
   const std::string fits = std::string(64, '[') + std::string(64, ']');
   EXPECT_TRUE(parse_json(fits));
   EXPECT_FALSE(parse_json("[" + fits + "]"));
+}
+
+TEST(Json, ValuesAreSmall) {
+  // A body of 8 MiB holds four million numbers.
+  static_assert(sizeof(Json) <= 40 && std::is_nothrow_move_constructible_v<Json>);
+}
+
+TEST(Json, APartMayReplaceTheWhole) {
+  Json v = Json::object({{"a", Json::object({{"b", Json::Array{"a text that is not stored in place", 2}}})}});
+  v = *v.find("a");
+  v = std::move(*v.find("b"));
+  EXPECT_EQ(dump_json(v), R"(["a text that is not stored in place",2])");
+  v = v.as_array()[1];
+  EXPECT_EQ(v.as_int(), 2);
 }
 
 TEST(Json, KeysAreBounded) {
