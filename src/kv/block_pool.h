@@ -8,15 +8,16 @@
 //     +---------------+---------> Fenced -----------+--------------+   retire(step)
 //
 // Invariants:
-//  1. Every block is in exactly one state; Blank, Cached and Fenced blocks are each in one list, Open and Sealed
+//  1. Every block is in exactly one state; Blank, Cached and Fenced blocks are each in one list, Open and
+//  Sealed
 //     ones in none. Counts of all states add up to size().
 //  2. refs > 0 or pins > 0 iff Open or Sealed. An Open block has one reference: its only writer.
 //  3. A Cached block has a node (its content can be found); one without a node goes to Blank instead.
 //  4. The Cached list is in order of release: the front is the least recently used, the next victim.
 //  5. A block whose fence is younger than the last retired step is never handed out by take().
 //
-// All operations are O(1), but retire(), which is linear in the fenced blocks. Ids are stable for the process.
-// Threads: engine thread only. Not here: who holds a block, keys, policy.
+// All operations are O(1), but retire(), which is linear in the fenced blocks. Ids are stable for the
+// process. Threads: engine thread only. Not here: who holds a block, keys, policy.
 #pragma once
 
 #include <array>
@@ -38,11 +39,11 @@ struct Block {
   BlockState state = BlockState::kBlank;
   std::int32_t refs = 0;
   std::int32_t pins = 0;
-  std::int32_t fill = 0;         ///< tokens written or planned to be
-  NodeId node = kNoNode;         ///< where it is published
-  StepId fence{};                ///< no other owner before this step has retired
-  std::uint64_t released = 0;    ///< tick of the last release into Cached (LRU order)
-  BlockId prev = kNoBlock;       ///< list links
+  std::int32_t fill = 0;       ///< tokens written or planned to be
+  NodeId node = kNoNode;       ///< where it is published
+  StepId fence{};              ///< no other owner before this step has retired
+  std::uint64_t released = 0;  ///< tick of the last release into Cached (LRU order)
+  BlockId prev = kNoBlock;     ///< list links
   BlockId next = kNoBlock;
 
   bool operator==(const Block&) const = default;
@@ -60,8 +61,8 @@ class BlockPool {
   /// The next victim, kNoBlock if nothing is cached.
   BlockId least_recent() const { return lists_[index(BlockState::kCached)].head; }
 
-  /// A Blank block, else the least recently used Cached one, becomes Open with one reference. A victim keeps its
-  /// `node` so that it can be put back; the caller unpublishes it. kNoBlock if neither exists.
+  /// A Blank block, else the least recently used Cached one, becomes Open with one reference. A victim keeps
+  /// its `node` so that it can be put back; the caller unpublishes it. kNoBlock if neither exists.
   BlockId take();
   /// Undo of the youngest take(): back to the front of the list it came from (`was` Blank or Cached).
   void untake(BlockId b, BlockState was);
@@ -77,12 +78,12 @@ class BlockPool {
   /// Where the content can be found; kNoNode makes it unfindable: a Cached block goes to Blank.
   void set_node(BlockId b, NodeId node);
 
-  /// One holder less. Without holders the block goes to Fenced if its fence (raised to `fence`) has not retired,
-  /// else to Cached if it has a node, else to Blank.
+  /// One holder less. Without holders the block goes to Fenced if its fence (raised to `fence`) has not
+  /// retired, else to Cached if it has a node, else to Blank.
   void drop(BlockId b, StepId fence);
 
-  /// Pins keep a block from being reused without being a table's reference (sources of copies, later tier I/O).
-  /// unpin() is to pin() as drop() is to adopt().
+  /// Pins keep a block from being reused without being a table's reference (sources of copies, later tier
+  /// I/O). unpin() is to pin() as drop() is to adopt().
   void pin(BlockId b);
   void unpin(BlockId b, StepId fence);
   /// Undo of pin(), like unadopt().
@@ -111,9 +112,9 @@ class BlockPool {
     CHECK(b >= 0 && b < size());
     return blocks_[static_cast<std::size_t>(b)];
   }
-  void leave(BlockId b);                                       // its list, and its state's count
-  void enter(BlockId b, BlockState s, BlockId before);         // before = kNoBlock: at the end
-  void settle(BlockId b);                                      // no holder is left: Fenced, Cached or Blank
+  void leave(BlockId b);                                // its list, and its state's count
+  void enter(BlockId b, BlockState s, BlockId before);  // before = kNoBlock: at the end
+  void settle(BlockId b);                               // no holder is left: Fenced, Cached or Blank
 
   std::vector<Block> blocks_;
   std::array<List, kNumBlockStates> lists_;

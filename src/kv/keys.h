@@ -4,9 +4,9 @@
 //   key 0 = H(parent = root,  tokens, spans)
 //   key i = H(parent = key i-1, tokens, spans)
 //
-// Every field is written as type byte, 64-bit little-endian length, bytes: no two different lists of fields give
-// the same message, so equal keys mean equal (root, salt, all tokens up to the block's end, span contents).
-// A span that touches a block enters with its digest and its place relative to the block.
+// Every field is written as type byte, 64-bit little-endian length, bytes: no two different lists of fields
+// give the same message, so equal keys mean equal (root, salt, all tokens up to the block's end, span
+// contents). A span that touches a block enters with its digest and its place relative to the block.
 //
 // Threads: pure functions and values, any thread. Not here: secrets (the salt arrives already derived).
 #pragma once

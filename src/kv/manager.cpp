@@ -71,15 +71,17 @@ const Digest& KvManager::key(KvSeq s, const TokenView& log, std::int32_t index) 
   Tables& t = at(s);
   while (static_cast<std::int32_t>(t.keys.size()) <= index) {
     const Digest& parent = t.keys.empty() ? t.root : t.keys.back();
-    t.keys.push_back(options_.key(parent, log, static_cast<std::int32_t>(t.keys.size()), options_.block_tokens));
+    t.keys.push_back(
+        options_.key(parent, log, static_cast<std::int32_t>(t.keys.size()), options_.block_tokens));
   }
   return t.keys[static_cast<std::size_t>(index)];
 }
 
 // ---- match
 
-/// Does the trie have a node for the first `blocks` blocks, with a block in every full group? Monotone: what holds
-/// for a prefix holds for all shorter ones, because nodes outlive their children and victims are leaves.
+/// Does the trie have a node for the first `blocks` blocks, with a block in every full group? Monotone: what
+/// holds for a prefix holds for all shorter ones, because nodes outlive their children and victims are
+/// leaves.
 bool KvManager::reachable(KvSeq s, const TokenView& log, std::int32_t blocks) {
   const NodeId n = tree_.find(key(s, log, blocks - 1));
   if (n == kNoNode) return false;
@@ -89,7 +91,8 @@ bool KvManager::reachable(KvSeq s, const TokenView& log, std::int32_t blocks) {
   return true;
 }
 
-/// The last block that some window group would read after `blocks` blocks and does not have; kNoBlock if none.
+/// The last block that some window group would read after `blocks` blocks and does not have; kNoBlock if
+/// none.
 std::int32_t KvManager::window_gap(const Tables& t, std::int32_t blocks, std::int32_t query) const {
   for (std::int32_t g = 0; g < num_groups(); ++g) {
     if (full(g)) continue;
@@ -205,7 +208,11 @@ bool KvManager::adopt_hit(KvSeq s, const Hit& hit, StepId step, std::vector<Tail
       const Block& x = group.pool[block];
       const bool source = i >= t.sealed;
       undo_.push_back({.kind = source ? Undo::Kind::kPin : Undo::Kind::kAdopt,
-                       .group = g, .block = block, .was = x.state, .next = x.next, .seq = s});
+                       .group = g,
+                       .block = block,
+                       .was = x.state,
+                       .next = x.next,
+                       .seq = s});
       if (source) {
         group.pool.pin(block);
         t.sources.push_back(block);
@@ -290,7 +297,9 @@ void KvManager::rollback(std::size_t mark) {
         pool.untake(u.block, u.was);
         t.groups[idx(u.group)].blocks.pop_back();
         break;
-      case Undo::Kind::kReserve: t.reserved = u.reserved; break;
+      case Undo::Kind::kReserve:
+        t.reserved = u.reserved;
+        break;
       case Undo::Kind::kAdmit:
         if (t.copy_step != StepId{}) copying_.pop_back();
         t.copy_step = StepId{};
@@ -349,7 +358,8 @@ void KvManager::publish(KvSeq s, const TokenView& log, std::int32_t tokens, Step
     }
     for (std::int32_t g = 0; g < num_groups(); ++g) {
       const Table& table = t.groups[idx(g)];
-      if (t.sealed >= table.first) groups_[idx(g)].pool.seal(table.blocks[idx(t.sealed)], options_.block_tokens);
+      if (t.sealed >= table.first)
+        groups_[idx(g)].pool.seal(table.blocks[idx(t.sealed)], options_.block_tokens);
     }
   }
 }
@@ -360,7 +370,8 @@ bool KvManager::publish_block(Tables& t, std::int32_t index, StepId fence) {
   if (parent == kNoNode) return false;
   for (std::int32_t g = 0; g < num_groups(); ++g) {
     // Only below our own block: a parent may not be evicted before its child.
-    if (index > 0 && full(g) && tree_.block(parent, g) != t.groups[idx(g)].blocks[idx(index - 1)]) return false;
+    if (index > 0 && full(g) && tree_.block(parent, g) != t.groups[idx(g)].blocks[idx(index - 1)])
+      return false;
   }
   NodeId n = tree_.find(t.keys[idx(index)]);
   if (n == kNoNode) n = tree_.insert(parent, t.keys[idx(index)]);
@@ -396,7 +407,8 @@ void KvManager::advance(KvSeq s, std::int32_t processed) {
       pool.set_fill(table.blocks[idx(i)], std::clamp(processed - i * b, 0, b));
     }
     // Steps in flight start at or behind `processed`; their tables do not list what is freed here.
-    for (const std::int32_t needed = std::min(first_needed(g, processed), size); table.first < needed; ++table.first) {
+    for (const std::int32_t needed = std::min(first_needed(g, processed), size); table.first < needed;
+         ++table.first) {
       BlockId& block = table.blocks[idx(table.first)];
       pool.drop(block, StepId{});
       block = kNoBlock;

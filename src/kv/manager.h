@@ -10,7 +10,8 @@
 // Life of a sequence: open -> admit (match + pin) -> { reserve, publish, advance }* -> release -> close.
 //
 // Invariants (check_integrity recomputes them from scratch):
-//  1. refs of a block = tables that contain it; pins = copies whose step has not retired. States as in block_pool.h.
+//  1. refs of a block = tables that contain it; pins = copies whose step has not retired. States as in
+//  block_pool.h.
 //  2. A block is written by one sequence only, and never after it was sealed.
 //  3. All changes between Transaction's construction and commit() are undone exactly by its destructor: block
 //     states, tables, LRU order and trie are equal to what they were.
@@ -19,7 +20,8 @@
 //  6. Nodes of the trie that hold a full-attention block form a tree rooted at the root, and the LRU victim
 //     among them is always a leaf.
 //
-// Threads: engine thread only. Not here: bytes, devices, tiers, policy (who gets blocks is the scheduler's choice).
+// Threads: engine thread only. Not here: bytes, devices, tiers, policy (who gets blocks is the scheduler's
+// choice).
 #pragma once
 
 #include <cstdint>
@@ -41,7 +43,7 @@ enum class GroupKind : std::uint8_t { kFull, kSlidingWindow };
 
 struct GroupSpec {
   GroupKind kind = GroupKind::kFull;
-  std::int32_t window = 0;       ///< tokens visible to a query including itself; only with kSlidingWindow, >= 1
+  std::int32_t window = 0;  ///< tokens visible to a query including itself; only with kSlidingWindow, >= 1
   std::int64_t num_blocks = 0;
   std::int64_t block_bytes = 1;  ///< weight in ratios over groups
 };
@@ -75,7 +77,7 @@ struct GroupUsage {
 
 struct Usage {
   std::vector<GroupUsage> groups;
-  double used = 0;  ///< referenced bytes / all bytes
+  double used = 0;                                              ///< referenced bytes / all bytes
   double waste_tail = 0, waste_reserved = 0, waste_fenced = 0;  ///< shares of allocated bytes
 };
 
@@ -114,16 +116,16 @@ class KvManager {
   };
 
   struct Admission {
-    std::int32_t read_until = 0;        ///< match at most this many tokens of the log; 0 = read no cache
-    std::int32_t rows = 1;              ///< how many tokens a step may compute at once
-    std::span<const std::int64_t> keep; ///< per group: blocks that must stay available afterwards; empty = 0
-    StepId step{};                      ///< the plan being built: copies' sources stay pinned until it retires
+    std::int32_t read_until = 0;         ///< match at most this many tokens of the log; 0 = read no cache
+    std::int32_t rows = 1;               ///< how many tokens a step may compute at once
+    std::span<const std::int64_t> keep;  ///< per group: blocks that must stay available afterwards; empty = 0
+    StepId step{};  ///< the plan being built: copies' sources stay pinned until it retires
   };
-  /// Match and pin in one transaction: gives `s` the longest prefix of `log` that every group can serve and that
-  /// leaves at least one token to compute. nullopt, and nothing changed, if the rest of `log` does not fit beside
-  /// `keep`. Otherwise the number of tokens served. `copies` receives the copies of a prefix that covers the whole
-  /// log (its last block is copied so that the last token can be recomputed in private memory).
-  /// REQUIRES empty tables and an active Transaction.
+  /// Match and pin in one transaction: gives `s` the longest prefix of `log` that every group can serve and
+  /// that leaves at least one token to compute. nullopt, and nothing changed, if the rest of `log` does not
+  /// fit beside `keep`. Otherwise the number of tokens served. `copies` receives the copies of a prefix that
+  /// covers the whole log (its last block is copied so that the last token can be recomputed in private
+  /// memory). REQUIRES empty tables and an active Transaction.
   std::optional<std::int32_t> admit(KvSeq s, const TokenView& log, const Admission& rule,
                                     std::vector<TailCopy>& copies);
   /// Read-only: tokens admit() would serve now.
@@ -136,14 +138,14 @@ class KvManager {
   /// Makes blocks for tokens up to `tokens` in every group: all or nothing.
   bool reserve(KvSeq s, std::int32_t tokens);
 
-  /// Tokens [0, tokens) of `log` are known and launched steps have written or will write them: seals full blocks
-  /// and publishes them. A block that somebody published already is replaced by that one; ours is fenced with
-  /// `fence`. REQUIRES tokens <= log.size(), tokens <= reserved.
+  /// Tokens [0, tokens) of `log` are known and launched steps have written or will write them: seals full
+  /// blocks and publishes them. A block that somebody published already is replaced by that one; ours is
+  /// fenced with `fence`. REQUIRES tokens <= log.size(), tokens <= reserved.
   void publish(KvSeq s, const TokenView& log, std::int32_t tokens, StepId fence);
   /// Steps up to token `processed` have retired: window groups free what no later query can read.
   void advance(KvSeq s, std::int32_t processed);
-  /// Gives back all blocks, tail first. `fence`: the last launched step that names the sequence, 0 if none is in
-  /// flight. The only way out. Legal on empty tables.
+  /// Gives back all blocks, tail first. `fence`: the last launched step that names the sequence, 0 if none is
+  /// in flight. The only way out. Legal on empty tables.
   void release(KvSeq s, StepId fence);
   /// Step `step` and all before it have finished.
   void retire(StepId step);
@@ -152,7 +154,8 @@ class KvManager {
 
   /// Appends the table of `s` in group g as queries from position `start` on may read it, for tokens
   /// [0, tokens): block ids, kNoBlock where the window has passed.
-  void append_table(KvSeq s, std::int32_t g, std::int32_t start, std::int32_t tokens, std::vector<BlockId>& out) const;
+  void append_table(KvSeq s, std::int32_t g, std::int32_t start, std::int32_t tokens,
+                    std::vector<BlockId>& out) const;
 
   /// Key of the sequence's full block `index`, extending the memo as needed.
   const Digest& key(KvSeq s, const TokenView& log, std::int32_t index);
@@ -182,12 +185,12 @@ class KvManager {
   struct Tables {
     bool in_use = false;
     Digest root{};
-    std::vector<Digest> keys;     // memo of block keys
+    std::vector<Digest> keys;  // memo of block keys
     std::vector<Table> groups;
-    std::int32_t sealed = 0;      // blocks [0, sealed) are full, the others open; equal in all groups
-    std::int32_t reserved = 0;    // tokens that have blocks
-    std::int32_t processed = 0;   // tokens whose step has retired
-    std::vector<BlockId> sources; // pinned: step copy_step copies them, one per group
+    std::int32_t sealed = 0;       // blocks [0, sealed) are full, the others open; equal in all groups
+    std::int32_t reserved = 0;     // tokens that have blocks
+    std::int32_t processed = 0;    // tokens whose step has retired
+    std::vector<BlockId> sources;  // pinned: step copy_step copies them, one per group
     StepId copy_step{};
   };
   /// What a Transaction has done, undone from the back.
@@ -196,13 +199,13 @@ class KvManager {
     std::int32_t group = 0;
     BlockId block = kNoBlock;
     BlockState was = BlockState::kBlank;
-    BlockId next = kNoBlock;      // kAdopt, kPin: its neighbour in the list it left
+    BlockId next = kNoBlock;  // kAdopt, kPin: its neighbour in the list it left
     KvSeq seq{};
-    std::int32_t reserved = 0;    // kReserve: before
+    std::int32_t reserved = 0;  // kReserve: before
   };
   struct Hit {
-    std::int32_t blocks = 0;      // leading blocks that every group can serve
-    std::int32_t tokens = 0;      // tokens served: blocks*B, or one less if the last block is copied
+    std::int32_t blocks = 0;  // leading blocks that every group can serve
+    std::int32_t tokens = 0;  // tokens served: blocks*B, or one less if the last block is copied
     bool copies_tail(std::int32_t b) const { return tokens < blocks * b; }
   };
   struct Copying {
@@ -236,10 +239,10 @@ class KvManager {
   ManagerOptions options_;
   std::vector<Group> groups_;
   PrefixTree tree_;
-  std::vector<Tables> tables_;    // index = KvSeq
+  std::vector<Tables> tables_;  // index = KvSeq
   std::vector<KvSeq> free_tables_;
-  std::deque<Copying> copying_;   // ascending steps; entries of released sequences are skipped
-  bool active_ = false;           // a Transaction exists
+  std::deque<Copying> copying_;  // ascending steps; entries of released sequences are skipped
+  bool active_ = false;          // a Transaction exists
   std::vector<Undo> undo_;
   std::function<bool()> hook_;
 };

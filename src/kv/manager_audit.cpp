@@ -25,7 +25,8 @@ Usage KvManager::usage() const {
       const std::int64_t open_end = static_cast<std::int64_t>(table.blocks.size()) * b;
       if (open_end <= open_begin) continue;
       x.waste_tail += open_end - std::max<std::int64_t>(t.reserved, open_begin);
-      x.waste_reserved += std::max<std::int64_t>(0, t.reserved - std::max<std::int64_t>(t.processed, open_begin));
+      x.waste_reserved +=
+          std::max<std::int64_t>(0, t.reserved - std::max<std::int64_t>(t.processed, open_begin));
     }
     x.waste_fenced = pool.fenced_empty() * b;
     x.allocated_tokens = (x.open + x.sealed + pool.fenced_empty()) * b;
@@ -115,9 +116,9 @@ Digest KvManager::state_digest() const {
     number(pool.least_recent());
     for (BlockId i = 0; i < pool.size(); ++i) {
       const Block& x = pool[i];
-      for (std::int64_t v : {std::int64_t(x.state), std::int64_t{x.refs}, std::int64_t{x.pins}, std::int64_t{x.fill},
-                             std::int64_t{x.node}, std::int64_t(x.fence), std::int64_t(x.released),
-                             std::int64_t{x.prev}, std::int64_t{x.next}}) {
+      for (std::int64_t v : {std::int64_t(x.state), std::int64_t{x.refs}, std::int64_t{x.pins},
+                             std::int64_t{x.fill}, std::int64_t{x.node}, std::int64_t(x.fence),
+                             std::int64_t(x.released), std::int64_t{x.prev}, std::int64_t{x.next}}) {
         number(v);
       }
     }
@@ -133,7 +134,8 @@ Digest KvManager::state_digest() const {
       number(-2);
     }
   }
-  for (const Copying& c : copying_) number(static_cast<std::int64_t>(c.seq)), number(static_cast<std::int64_t>(c.step));
+  for (const Copying& c : copying_)
+    number(static_cast<std::int64_t>(c.seq)), number(static_cast<std::int64_t>(c.step));
   return h.finish();
 }
 

@@ -1,5 +1,5 @@
-// PrefixTree: a block-granular trie of prefixes. An edge is the chained digest of one block (keys.h), so a digest
-// names its whole path and one hash table finds any node:
+// PrefixTree: a block-granular trie of prefixes. An edge is the chained digest of one block (keys.h), so a
+// digest names its whole path and one hash table finds any node:
 //
 //        root --d0--> [n0] --d1--> [n1] --d2--> [n2]
 //                          \--d1'-> [n1']
@@ -12,7 +12,8 @@
 //  2. A node's digest is unique; parent and child links agree; the table holds exactly the live nodes.
 //  3. No node without block and children (prune() removes them up the path).
 //
-// Threads: engine thread only. Not here: blocks' states and LRU (block_pool.h), which hits are usable (manager.h).
+// Threads: engine thread only. Not here: blocks' states and LRU (block_pool.h), which hits are usable
+// (manager.h).
 #pragma once
 
 #include <cstdint>

@@ -7,10 +7,10 @@
 namespace barg::sched {
 namespace {
 
-constexpr double kDecay = 0.97;        // of old samples in the shape: a memory of about 30 steps
-constexpr double kScaleGain = 0.3;     // how much of a ratio is believed at once
-constexpr double kRatioMax = 2.5;      // one outlier moves the scale by at most kRatioMax^kScaleGain
-constexpr double kPull = 0.02;         // towards the shape before, in samples of relative error
+constexpr double kDecay = 0.97;            // of old samples in the shape: a memory of about 30 steps
+constexpr double kScaleGain = 0.3;         // how much of a ratio is believed at once
+constexpr double kRatioMax = 2.5;          // one outlier moves the scale by at most kRatioMax^kScaleGain
+constexpr double kPull = 0.02;             // towards the shape before, in samples of relative error
 constexpr std::int64_t kFirstSamples = 3;  // believed whole: the start values are guesses
 
 /// Solves the active rows of a symmetric 3x3 system by elimination; inactive unknowns stay 0.

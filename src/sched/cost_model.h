@@ -2,10 +2,11 @@
 //
 //   seconds = scale * (a + b * rows + c * keys)     a, b, c >= 0
 //
-// rows: all rows of the step; keys: sum over its rows of the number of keys a row attends to. The shape (a, b, c)
-// is a decayed least-squares fit of relative errors, pulled towards what it was (steps without prefill say
-// nothing about b). `scale` follows the ratio of measured to predicted time quickly, so a machine that becomes
-// twice as slow is believed within a few steps; each ratio is clamped, so one outlier moves it little.
+// rows: all rows of the step; keys: sum over its rows of the number of keys a row attends to. The shape (a,
+// b, c) is a decayed least-squares fit of relative errors, pulled towards what it was (steps without prefill
+// say nothing about b). `scale` follows the ratio of measured to predicted time quickly, so a machine that
+// becomes twice as slow is believed within a few steps; each ratio is clamped, so one outlier moves it
+// little.
 //
 // Pure and deterministic. Engine thread only.
 #pragma once

@@ -33,7 +33,9 @@ std::int32_t most_computed(const Request& r, std::int32_t max_model_len) {
   return limit > static_cast<std::int32_t>(r.prompt.size()) ? limit - 1 : limit;
 }
 
-std::string count(std::int64_t n, const char* what) { return std::to_string(n) + " " + what + (n == 1 ? "" : "s"); }
+std::string count(std::int64_t n, const char* what) {
+  return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+}
 
 }  // namespace
 
@@ -51,21 +53,21 @@ Result<void> Scheduler::check_request(const Request& r) const {
   const std::int64_t longest = config_.max_model_len - (r.sampling.max_tokens > 0 ? 1 : 0);
   if (prompt > longest) {
     return barg::fail(ErrorCode::kContextLengthExceeded,
-                     "This model's maximum context length is " + count(config_.max_model_len, "token") +
-                         ", and the prompt has " + count(prompt, "token") + ".",
-                     "prompt");
+                      "This model's maximum context length is " + count(config_.max_model_len, "token") +
+                          ", and the prompt has " + count(prompt, "token") + ".",
+                      "prompt");
   }
   const std::int32_t needed = most_computed(r, config_.max_model_len);
   for (std::int32_t g = 0; g < kv_.num_groups(); ++g) {
     const std::int64_t total = kv_.total(g);
     if (kv_.blocks_needed(g, needed, 1) <= total) continue;
     const std::int64_t capacity = total * kv_.block_tokens();
-    const std::string room = "The KV cache holds " + count(capacity, "token") + " and the prompt has " +
-                             count(prompt, "token");
+    const std::string room =
+        "The KV cache holds " + count(capacity, "token") + " and the prompt has " + count(prompt, "token");
     if (prompt > capacity) return barg::fail(ErrorCode::kContextLengthExceeded, room + ".", "prompt");
     return barg::fail(ErrorCode::kInvalidValue,
-                     room + ": max_tokens may be at most " + std::to_string(capacity - prompt + 1) + ".",
-                     "max_tokens");
+                      room + ": max_tokens may be at most " + std::to_string(capacity - prompt + 1) + ".",
+                      "max_tokens");
   }
   return {};
 }
@@ -85,7 +87,8 @@ Result<void> Scheduler::add(SequenceSpec spec, double now) {
   s.stats.prompt_tokens = s.prompt();
   s.stats.arrived_s = now;
   s.stats.seed = s.request->sampling.seed.value_or(0);
-  if (s.scores_prompt()) s.prompt_logprobs.push_back({.id = s.request->prompt[0], .logprob = 0, .rank = 0, .top = {}});
+  if (s.scores_prompt())
+    s.prompt_logprobs.push_back({.id = s.request->prompt[0], .logprob = 0, .rank = 0, .top = {}});
   requests_[raw(s.request->id)].push_back(&s);
   waiting_.insert(s);
   ++unfinished_;
@@ -258,7 +261,9 @@ FinishReason Scheduler::accept(Sequence& s, OutputToken token, double now, Token
   s.stats.last_token_s = now;
   if (index == 0) s.stats.first_token_s = now;
   event.tokens.push_back(std::move(token));
-  const auto in = [id](const std::vector<TokenId>& ids) { return std::find(ids.begin(), ids.end(), id) != ids.end(); };
+  const auto in = [id](const std::vector<TokenId>& ids) {
+    return std::find(ids.begin(), ids.end(), id) != ids.end();
+  };
   const bool stops = in(p.stop_token_ids) || (!p.ignore_eos && in(config_.end_ids));
   if (stops && index >= p.min_tokens) {
     event.stop_token = id;
@@ -278,7 +283,8 @@ Effects Scheduler::lose_device(const Error& error, double now) {
   Effects effects;
   std::vector<Sequence*> all;
   for (const auto& [id, s] : sequences_) all.push_back(s.get());
-  std::sort(all.begin(), all.end(), [](const Sequence* a, const Sequence* b) { return a->arrival < b->arrival; });
+  std::sort(all.begin(), all.end(),
+            [](const Sequence* a, const Sequence* b) { return a->arrival < b->arrival; });
   for (Sequence* s : all) {
     if (s->state == SeqState::kFinished) {
       forget_if_idle(*s, effects);
@@ -299,7 +305,8 @@ std::vector<RequestId> Scheduler::unscheduled_since(double t) const {
   for (const Sequence* s : waiting_.unadmitted_since(t)) {
     const auto& siblings = requests_.at(raw(s->request->id));
     const auto started = [](const Sequence* x) { return x->first_scheduled != 0; };
-    if (siblings.front() == s && std::none_of(siblings.begin(), siblings.end(), started)) out.push_back(s->request->id);
+    if (siblings.front() == s && std::none_of(siblings.begin(), siblings.end(), started))
+      out.push_back(s->request->id);
   }
   return out;
 }

@@ -1,16 +1,19 @@
-// Scheduler: decides what each step computes. Pure: no clock (times are arguments), thread, device or I/O, so any
-// run can be replayed from its inputs, byte for byte.
+// Scheduler: decides what each step computes. Pure: no clock (times are arguments), thread, device or I/O, so
+// any run can be replayed from its inputs, byte for byte.
 //
-// A step (src/README.md, scheduling): decode every running sequence, oldest service first; spend the rest of the
-// token budget on prefill, started ones first, in chunks that keep the predicted step time under the inter-token
-// target; admit waiting sequences whose whole known length fits beside what running prefills still need; preempt
-// only when a running sequence cannot get its next block: lowest class, youngest first, never the oldest.
+// A step (src/README.md, scheduling): decode every running sequence, oldest service first; spend the rest of
+// the token budget on prefill, started ones first, in chunks that keep the predicted step time under the
+// inter-token target; admit waiting sequences whose whole known length fits beside what running prefills
+// still need; preempt only when a running sequence cannot get its next block: lowest class, youngest first,
+// never the oldest.
 //
 // Invariants:
-//  1. A returned plan is launched, and steps execute in the order of their ids. At most pipeline_depth + 1 plans
+//  1. A returned plan is launched, and steps execute in the order of their ids. At most pipeline_depth + 1
+//  plans
 //     are outstanding; plan() returns nullopt beyond that. Results are applied in launch order.
 //  2. If a sequence is unfinished and nothing is outstanding, plan() returns a non-empty plan.
-//  3. Every sequence gets exactly one event with finish != kNone, and is named in exactly one Effects::released
+//  3. Every sequence gets exactly one event with finish != kNone, and is named in exactly one
+//  Effects::released
 //     after the last plan that names it has been applied (or at once, if none is in flight).
 //  4. The oldest running sequence (by first admission) is never preempted, so every sequence finishes.
 //
@@ -40,13 +43,14 @@
 namespace barg::sched {
 
 struct SchedulerConfig {
-  SchedulerOptions options;       ///< values must be in range (checked)
-  std::int32_t max_rows = 0;      ///< rows a step may have (RunnerInfo::max_rows); 0 = options.max_num_batched_tokens
-  std::int32_t max_model_len = 0; ///< prompt plus output
+  SchedulerOptions options;  ///< values must be in range (checked)
+  std::int32_t max_rows =
+      0;  ///< rows a step may have (RunnerInfo::max_rows); 0 = options.max_num_batched_tokens
+  std::int32_t max_model_len = 0;  ///< prompt plus output
   std::vector<TokenId> end_ids;
   kv::ManagerOptions kv;
-  std::string key_root;           ///< RunnerInfo::key_root
-  std::int32_t bypass_max = 8;    ///< sequences that may overtake one that waits for blocks
+  std::string key_root;         ///< RunnerInfo::key_root
+  std::int32_t bypass_max = 8;  ///< sequences that may overtake one that waits for blocks
 };
 
 struct SequenceSpec {
@@ -74,26 +78,26 @@ struct QueueFacts {
 /// Only ever grow.
 struct Counters {
   std::uint64_t steps = 0;
-  std::uint64_t mixed_steps = 0;          ///< prefill and decode rows in one step
-  std::uint64_t computed_tokens = 0;      ///< rows planned
-  std::uint64_t recomputed_tokens = 0;    ///< of these: computed before and lost by preemption
-  std::uint64_t dropped_tokens = 0;       ///< sampled, but stale or behind a finish
-  std::uint64_t late_tokens = 0;          ///< accepted from a step launched before a preemption
+  std::uint64_t mixed_steps = 0;        ///< prefill and decode rows in one step
+  std::uint64_t computed_tokens = 0;    ///< rows planned
+  std::uint64_t recomputed_tokens = 0;  ///< of these: computed before and lost by preemption
+  std::uint64_t dropped_tokens = 0;     ///< sampled, but stale or behind a finish
+  std::uint64_t late_tokens = 0;        ///< accepted from a step launched before a preemption
   std::uint64_t preemptions = 0;
-  std::uint64_t admissions = 0;           ///< resumptions included
+  std::uint64_t admissions = 0;  ///< resumptions included
   std::uint64_t bypasses = 0;
-  std::uint64_t deferrals = 0;            ///< plans in which a sequence waited for a prefix in production
-  std::uint64_t prefix_queries = 0;       ///< tokens looked up at first admissions
-  std::uint64_t prefix_hits = 0;          ///< of these: served
-  std::uint64_t resume_hits = 0;          ///< tokens served from the cache when a preempted sequence resumed
+  std::uint64_t deferrals = 0;       ///< plans in which a sequence waited for a prefix in production
+  std::uint64_t prefix_queries = 0;  ///< tokens looked up at first admissions
+  std::uint64_t prefix_hits = 0;     ///< of these: served
+  std::uint64_t resume_hits = 0;     ///< tokens served from the cache when a preempted sequence resumed
 };
 
 class Scheduler {
  public:
   explicit Scheduler(SchedulerConfig config);
 
-  /// Would add() accept sequences of this request? kInvalidValue or kContextLengthExceeded with the field named.
-  /// Reads constants only: any thread.
+  /// Would add() accept sequences of this request? kInvalidValue or kContextLengthExceeded with the field
+  /// named. Reads constants only: any thread.
   Result<void> check_request(const Request& request) const;
 
   /// Queues a sequence. `now` is seconds on the engine's clock, never decreasing over all calls.
@@ -103,8 +107,8 @@ class Scheduler {
   Effects cancel(RequestId request, double now);
   /// All choices end with kError and `error`. Idempotent like cancel().
   Effects fail(RequestId request, const Error& error, double now);
-  /// Choice `choice` ends with kStop: a stop string was found at its `output_tokens`-th token. The tokens already
-  /// sent stay sent; the final event carries none.
+  /// Choice `choice` ends with kStop: a stop string was found at its `output_tokens`-th token. The tokens
+  /// already sent stay sent; the final event carries none.
   Effects finish_at(RequestId request, std::int32_t choice, std::int32_t output_tokens, double now);
 
   /// The next step, or nullopt: nothing can be done before a result comes back (or nothing is left to do).
@@ -115,7 +119,8 @@ class Scheduler {
   std::int64_t outstanding_plans() const { return static_cast<std::int64_t>(launched_.size()); }
   /// Sequences that have not had their last event.
   std::int64_t unfinished() const { return unfinished_; }
-  /// Requests of which no choice was ever scheduled and that arrived before `t` (queue timeout), oldest first.
+  /// Requests of which no choice was ever scheduled and that arrived before `t` (queue timeout), oldest
+  /// first.
   std::vector<RequestId> unscheduled_since(double t) const;
 
   QueueFacts facts() const;
@@ -134,11 +139,11 @@ class Scheduler {
   /// The plan being built. Sequences in it can still be preempted: then their rows leave it.
   struct Draft {
     StepId id{};
-    std::vector<Sequence*> items;         // rows in Sequence::drafted
+    std::vector<Sequence*> items;  // rows in Sequence::drafted
     std::vector<kv::TailCopy> copies;
-    std::int32_t budget = 0;              // rows left
+    std::int32_t budget = 0;  // rows left
     StepCost cost;
-    double allowed_s = 0;                 // prefill may grow the step up to here
+    double allowed_s = 0;  // prefill may grow the step up to here
     std::int32_t decodes = 0;
     std::int32_t prefills = 0;
     bool preempted = false;
@@ -202,14 +207,14 @@ class Scheduler {
   CostModel cost_;
   Counters counters_;
   WaitingQueue waiting_;
-  std::vector<Sequence*> running_;                                     // hold blocks
+  std::vector<Sequence*> running_;                                          // hold blocks
   std::unordered_map<std::uint64_t, std::unique_ptr<Sequence>> sequences_;  // by SeqId
   std::unordered_map<std::uint64_t, std::vector<Sequence*>> requests_;      // by RequestId
-  std::deque<Launched> launched_;                                      // oldest first
+  std::deque<Launched> launched_;                                           // oldest first
   Draft draft_;
-  std::unordered_set<Digest, DigestHash> producing_;                   // blocks that the draft's prefills work on
+  std::unordered_set<Digest, DigestHash> producing_;  // blocks that the draft's prefills work on
   std::int64_t unfinished_ = 0;
-  std::int64_t deferred_ = 0;                                          // at the last plan
+  std::int64_t deferred_ = 0;  // at the last plan
   std::uint64_t arrivals_ = 0, admitted_ = 0, last_step_ = 0;
 };
 

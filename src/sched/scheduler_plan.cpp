@@ -9,9 +9,9 @@
 namespace barg::sched {
 namespace {
 
-constexpr std::size_t kScan = 32;              // waiting sequences looked at per plan
+constexpr std::size_t kScan = 32;                // waiting sequences looked at per plan
 constexpr std::int32_t kUnfinishedPrefills = 4;  // sequences that may be in the middle of their prompt
-constexpr double kPrefillShare = 1.25;         // prefill may stretch a step of decodes alone that misses the target
+constexpr double kPrefillShare = 1.25;  // prefill may stretch a step of decodes alone that misses the target
 
 }  // namespace
 
@@ -41,8 +41,8 @@ void Scheduler::start_draft() {
 
 // ---- who is served
 
-/// Decodes, longest unserved first. If the budget cannot serve them all, prefills take part with one row each, so
-/// that every running sequence is served within running / budget plans.
+/// Decodes, longest unserved first. If the budget cannot serve them all, prefills take part with one row
+/// each, so that every running sequence is served within running / budget plans.
 std::vector<Sequence*> Scheduler::service_order() const {
   std::vector<Sequence*> out;
   for (Sequence* s : running_) {
@@ -65,7 +65,8 @@ std::vector<Sequence*> Scheduler::prefill_order() const {
     if (s->drafted == 0 && s->outstanding() > 1) out.push_back(s);
   }
   std::sort(out.begin(), out.end(), [](const Sequence* a, const Sequence* b) {
-    return std::tie(a->request->priority, a->first_scheduled) < std::tie(b->request->priority, b->first_scheduled);
+    return std::tie(a->request->priority, a->first_scheduled) <
+           std::tie(b->request->priority, b->first_scheduled);
   });
   return out;
 }
@@ -87,8 +88,8 @@ std::int32_t Scheduler::make_room(Sequence& s, std::int32_t rows) {
   }
 }
 
-/// nullptr: waiting is better, or there is none. The oldest running sequence is never a victim; a sequence that is
-/// itself the worst waits with its blocks until somebody needs them.
+/// nullptr: waiting is better, or there is none. The oldest running sequence is never a victim; a sequence
+/// that is itself the worst waits with its blocks until somebody needs them.
 Sequence* Scheduler::choose_victim(const Sequence& s) const {
   for (std::int32_t g = 0; g < kv_.num_groups(); ++g) {
     if (!kv_.stuck(s.kv, g)) continue;
@@ -96,7 +97,9 @@ Sequence* Scheduler::choose_victim(const Sequence& s) const {
     const bool window = config_.kv.groups[static_cast<std::size_t>(g)].kind == kv::GroupKind::kSlidingWindow;
     if (window && s.in_flight > 0) return nullptr;  // its own blocks leave the window soon
   }
-  const auto older = [](const Sequence* a, const Sequence* b) { return a->first_scheduled < b->first_scheduled; };
+  const auto older = [](const Sequence* a, const Sequence* b) {
+    return a->first_scheduled < b->first_scheduled;
+  };
   const Sequence* oldest = *std::min_element(running_.begin(), running_.end(), older);
   Sequence* worst = nullptr;
   for (Sequence* r : running_) {
@@ -203,7 +206,8 @@ void Scheduler::admit_waiting(double now) {
   std::vector<Sequence*> blocked;
   const std::vector<Sequence*> candidates = waiting_.front(now, kScan);
   for (Sequence* s : candidates) {
-    if (static_cast<std::int32_t>(running_.size()) >= config_.options.max_num_seqs || draft_.budget == 0) break;
+    if (static_cast<std::int32_t>(running_.size()) >= config_.options.max_num_seqs || draft_.budget == 0)
+      break;
     const auto overtaken = [this](const Sequence* w) { return w->bypassed >= config_.bypass_max; };
     if (std::any_of(blocked.begin(), blocked.end(), overtaken)) break;
     if (in_production(*s)) {
@@ -245,7 +249,8 @@ std::int32_t Scheduler::unfinished_prefills() const {
   return static_cast<std::int32_t>(std::count_if(running_.begin(), running_.end(), cut));
 }
 
-/// The first block it would have to compute is being computed by a sequence in this plan: the next plan can read it.
+/// The first block it would have to compute is being computed by a sequence in this plan: the next plan can
+/// read it.
 bool Scheduler::in_production(Sequence& s) {
   if (!reads_cache(s) || producing_.empty()) return false;
   const std::int32_t b = kv_.block_tokens();
@@ -258,7 +263,9 @@ Scheduler::Admitted Scheduler::admit(Sequence& s, double now, bool share) {
   kv::KvManager::Transaction txn(kv_);
   std::vector<kv::TailCopy> copies;
   const auto hit = kv_.admit(s.kv, s.log(),
-                             {.read_until = reads_cache(s) ? s.known() : 0, .rows = config_.max_rows, .keep = keep,
+                             {.read_until = reads_cache(s) ? s.known() : 0,
+                              .rows = config_.max_rows,
+                              .keep = keep,
                               .step = draft_.id},
                              copies);
   if (!hit) return Admitted::kNoBlocks;
@@ -327,7 +334,8 @@ PlanItem Scheduler::plan_item(Sequence& s, StepPlan& plan) {
                 .token_offset = static_cast<std::int32_t>(plan.tokens.size()),
                 .table_offset = static_cast<std::int32_t>(plan.tables.size())};
   const std::int32_t end = item.start + item.count;
-  for (std::int32_t p = item.start; p < end; ++p) plan.tokens.push_back(p < s.known() ? s.token(p) : kPendingToken);
+  for (std::int32_t p = item.start; p < end; ++p)
+    plan.tokens.push_back(p < s.known() ? s.token(p) : kPendingToken);
   append_tables(s, item.start, plan);
 
   item.sample = end == s.expected && s.expected < s.limit;

@@ -1,4 +1,5 @@
-// Sequence: one generation (choice k of a request), as the scheduler sees it. Six lengths, always in this order:
+// Sequence: one generation (choice k of a request), as the scheduler sees it. Six lengths, always in this
+// order:
 //
 //     processed <= scheduled <= expected       processed <= known <= expected
 //
@@ -8,9 +9,10 @@
 //   expected   known + tokens that launched steps of this epoch will sample
 //   prompt     <= known;  limit: no token is sampled at or beyond it (prompt + max_tokens, model length)
 //
-// expected - scheduled is what is left to compute: 1 = decode, more = prefill, resume or chunk; 0 = all in flight.
-// Preemption sets processed = scheduled = 0, expected = known and raises the epoch. Results in flight then still
-// bring tokens: one is accepted iff its position equals `known` (recomputation gives the same bits), else dropped.
+// expected - scheduled is what is left to compute: 1 = decode, more = prefill, resume or chunk; 0 = all in
+// flight. Preemption sets processed = scheduled = 0, expected = known and raises the epoch. Results in flight
+// then still bring tokens: one is accepted iff its position equals `known` (recomputation gives the same
+// bits), else dropped.
 //
 // Engine thread only.
 #pragma once
@@ -51,7 +53,7 @@ struct Sequence {
   std::int32_t in_flight = 0;  ///< launched steps that name this sequence
   StepId last_step{};          ///< the youngest of them (0 = none ever)
 
-  std::int32_t drafted = 0;    ///< rows in the plan being built
+  std::int32_t drafted = 0;  ///< rows in the plan being built
 
   // -- order
   std::uint64_t arrival = 0;          ///< order of add()
@@ -62,14 +64,16 @@ struct Sequence {
   // -- what was delivered
   std::vector<TokenLogprobs> prompt_logprobs;  ///< collected so far (choice 0 with prompt_logprobs)
   bool prompt_logprobs_sent = false;
-  std::int32_t emitted = 0;                    ///< output tokens in events so far
-  std::int32_t high_water = 0;                 ///< most tokens ever scheduled; below it is recomputation
+  std::int32_t emitted = 0;     ///< output tokens in events so far
+  std::int32_t high_water = 0;  ///< most tokens ever scheduled; below it is recomputation
   RequestStats stats;
 
   std::int32_t prompt() const { return static_cast<std::int32_t>(request->prompt.size()); }
   std::int32_t known() const { return prompt() + static_cast<std::int32_t>(outputs.size()); }
   /// Rows still to be computed. Nothing follows the last token that may be sampled.
-  std::int32_t outstanding() const { return expected > prompt() && expected >= limit ? 0 : expected - scheduled; }
+  std::int32_t outstanding() const {
+    return expected > prompt() && expected >= limit ? 0 : expected - scheduled;
+  }
   bool decoding() const { return outstanding() == 1; }
   bool scores_prompt() const { return choice == 0 && request->sampling.prompt_logprobs.has_value(); }
   kv::TokenView log() const { return {request->prompt, outputs, request->spans}; }

@@ -8,7 +8,9 @@
 namespace barg::sched {
 namespace {
 
-std::size_t own_class(const Sequence& s) { return std::min<std::size_t>(2, static_cast<std::size_t>(s.request->priority)); }
+std::size_t own_class(const Sequence& s) {
+  return std::min<std::size_t>(2, static_cast<std::size_t>(s.request->priority));
+}
 
 }  // namespace
 
@@ -58,7 +60,8 @@ std::vector<Sequence*> WaitingQueue::unadmitted_since(double t) const {
       out.push_back(s);
     }
   }
-  std::sort(out.begin(), out.end(), [](const Sequence* a, const Sequence* b) { return a->arrival < b->arrival; });
+  std::sort(out.begin(), out.end(),
+            [](const Sequence* a, const Sequence* b) { return a->arrival < b->arrival; });
   return out;
 }
 

@@ -1,8 +1,8 @@
 // WaitingQueue: sequences that hold no blocks, in the order in which they should enter.
 //
-// Order: effective class, then resumed before new, then seniority (first admission for the resumed, arrival for
-// the new). The effective class is the request's own, less one for every `ageing_s` it has been in the engine, so
-// nothing waits behind a better class for ever.
+// Order: effective class, then resumed before new, then seniority (first admission for the resumed, arrival
+// for the new). The effective class is the request's own, less one for every `ageing_s` it has been in the
+// engine, so nothing waits behind a better class for ever.
 //
 // Engine thread only. Borrows sequences; they outlive their stay.
 #pragma once

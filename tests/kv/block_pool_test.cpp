@@ -113,12 +113,12 @@ TEST(BlockPoolDeathTest, MisuseStops) {
   BlockPool pool(2);
   const BlockId a = pool.take();
   pool.drop(a, step(0));
-  EXPECT_DEATH(pool.drop(a, step(0)), "CHECK failed");   // freed twice
-  EXPECT_DEATH(pool.adopt(a), "CHECK failed");           // nothing to share
+  EXPECT_DEATH(pool.drop(a, step(0)), "CHECK failed");  // freed twice
+  EXPECT_DEATH(pool.adopt(a), "CHECK failed");          // nothing to share
   const BlockId b = pool.take();
   pool.seal(b, 4);
   EXPECT_DEATH(pool.seal(b, 4), "CHECK failed");
-  EXPECT_DEATH(pool.set_fill(b, 1), "CHECK failed");     // immutable
+  EXPECT_DEATH(pool.set_fill(b, 1), "CHECK failed");  // immutable
   EXPECT_DEATH(pool.drop(99, step(0)), "CHECK failed");
 }
 

@@ -16,13 +16,17 @@ struct Content {
   std::vector<PromptSpan> spans;
 };
 
-/// A readable form that two contents share only if they are equal where a key of `blocks` blocks can see them.
+/// A readable form that two contents share only if they are equal where a key of `blocks` blocks can see
+/// them.
 std::string canonical(const Content& c, std::int32_t blocks, std::int32_t b) {
-  std::string out = std::to_string(c.root.size()) + ":" + c.root + "|" + std::to_string(c.salt.size()) + ":" + c.salt;
-  for (std::int32_t i = 0; i < blocks * b; ++i) out += "," + std::to_string(c.tokens[static_cast<std::size_t>(i)]);
+  std::string out =
+      std::to_string(c.root.size()) + ":" + c.root + "|" + std::to_string(c.salt.size()) + ":" + c.salt;
+  for (std::int32_t i = 0; i < blocks * b; ++i)
+    out += "," + std::to_string(c.tokens[static_cast<std::size_t>(i)]);
   for (const auto& s : c.spans) {
     if (s.offset >= blocks * b) continue;
-    out += ";" + std::to_string(s.offset) + "+" + std::to_string(s.length) + "=" + std::to_string(s.digest.size()) + ":" + s.digest;
+    out += ";" + std::to_string(s.offset) + "+" + std::to_string(s.length) + "=" +
+           std::to_string(s.digest.size()) + ":" + s.digest;
   }
   return out;
 }
@@ -48,9 +52,11 @@ TEST(Keys, AreInjectiveUnderFuzzedFields) {
     Content c{text(), text(), {}, {}};
     const auto b = static_cast<std::int32_t>(1 + rng.below(3));
     const auto blocks = static_cast<std::int32_t>(rng.below(4));
-    for (std::int32_t i = 0; i < blocks * b + 2; ++i) c.tokens.push_back(static_cast<TokenId>(rng.below(3)) - 1);
+    for (std::int32_t i = 0; i < blocks * b + 2; ++i)
+      c.tokens.push_back(static_cast<TokenId>(rng.below(3)) - 1);
     if (blocks > 0 && rng.below(2) == 0) {
-      c.spans.push_back({static_cast<std::int32_t>(rng.below(static_cast<std::uint64_t>(blocks * b))), 1, text(), nullptr});
+      c.spans.push_back(
+          {static_cast<std::int32_t>(rng.below(static_cast<std::uint64_t>(blocks * b))), 1, text(), nullptr});
     }
     const std::string canon = std::to_string(b) + "/" + std::to_string(blocks) + canonical(c, blocks, b);
     const Digest key = chain(c, blocks, b, rng.below(c.tokens.size() + 1));

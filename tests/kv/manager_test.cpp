@@ -36,7 +36,7 @@ struct Driven {
   std::optional<std::int32_t> hit;
 
   Driven(KvManager& m, std::vector<TokenId> t, std::string_view salt = "")
-        : kv(&m), tokens(std::move(t)), seq(m.open(root_key("r", salt))) {}
+      : kv(&m), tokens(std::move(t)), seq(m.open(root_key("r", salt))) {}
   TokenView log() const { return {tokens, {}, {}}; }
   Driven& admit(StepId at = step(1)) {
     KvManager::Transaction txn(*kv);
@@ -65,7 +65,7 @@ TEST(Manager, ASecondRunReadsFullBlocksAndCopiesTheLastOfAnEqualPrompt) {
   EXPECT_EQ(longer.hit, 8);  // the partial tail was never shared
   EXPECT_TRUE(longer.copies.empty());
   equal.admit();
-  EXPECT_EQ(equal.hit, 7);   // always one token left to compute
+  EXPECT_EQ(equal.hit, 7);  // always one token left to compute
   ASSERT_EQ(equal.copies.size(), 1U);
   EXPECT_EQ(equal.copies[0].tokens, 3);
   EXPECT_NE(equal.copies[0].src, equal.copies[0].dst);
@@ -129,8 +129,8 @@ TEST(Manager, AbortedBlocksComeBackWhenTheirStepRetired) {
 TEST(Manager, PinnedHitsAreNoLongerEvictable) {
   KvManager kv(options({full(6)}));
   Driven old(kv, count_from(0, 13)), other(kv, count_from(50, 7));
-  old.admit().compute(13).end();   // leaves three cached blocks
-  other.admit().compute(7);        // holds two: one is blank
+  old.admit().compute(13).end();  // leaves three cached blocks
+  other.admit().compute(7);       // holds two: one is blank
   Driven five(kv, count_from(0, 20)), four(kv, count_from(0, 16));
   EXPECT_EQ(kv.available(0), 4);
   EXPECT_FALSE(five.admit().hit.has_value());  // two more blocks, but only one besides its own prefix
@@ -150,7 +150,8 @@ TEST(Manager, AWindowGroupFreesItsHeadOnTheProcessedBoundary) {
     kv.publish(a.seq, a.log(), n, step(0));
     std::vector<BlockId> table;
     kv.append_table(a.seq, 1, n - 1, n, table);
-    for (std::int32_t p = std::max(0, n - 8); p < n; ++p) EXPECT_NE(table[static_cast<std::size_t>(p / 4)], kNoBlock);
+    for (std::int32_t p = std::max(0, n - 8); p < n; ++p)
+      EXPECT_NE(table[static_cast<std::size_t>(p / 4)], kNoBlock);
     kv.advance(a.seq, n);
     EXPECT_LE(kv.held(a.seq, 1), 8 / 4 + 2);
     EXPECT_EQ(kv.held(a.seq, 0), (n + 3) / 4);
@@ -219,7 +220,9 @@ TEST(Manager, EveryFailedAllocationLeavesThePreState) {
       {
         KvManager::Transaction txn(kv);
         std::vector<TailCopy> copies;
-        const auto hit = kv.admit(r.seq, r.log(), {.read_until = r.log().size(), .rows = 40, .keep = {}, .step = step(round + 1)}, copies);
+        const auto hit =
+            kv.admit(r.seq, r.log(),
+                     {.read_until = r.log().size(), .rows = 40, .keep = {}, .step = step(round + 1)}, copies);
         if (hit && kv.reserve(r.seq, r.log().size())) {
           txn.commit();
           done = true;
@@ -261,7 +264,8 @@ TEST(Manager, TheLeastRecentVictimIsALeaf) {
   int evictions = 0;
   for (int round = 0; round < 2000; ++round) {
     auto tokens = count_from(0, 5 + static_cast<int>(rng.below(24)));
-    for (std::size_t i = rng.below(tokens.size()); i < tokens.size(); ++i) tokens[i] += static_cast<TokenId>(rng.below(2));
+    for (std::size_t i = rng.below(tokens.size()); i < tokens.size(); ++i)
+      tokens[i] += static_cast<TokenId>(rng.below(2));
     Driven r(kv, tokens);
     const BlockId victim = kv.pool(0).least_recent();
     if (victim != kNoBlock) {

@@ -1,6 +1,6 @@
-// Small-scope model check: every order of submit, plan, collect and cancel up to a length, on three requests that
-// share a prefix and a pool that cannot hold them all. Each order is then run to its end against the oracle.
-// With BARG_TEST_LONG in the environment (scripts/test --full) the orders are two events longer.
+// Small-scope model check: every order of submit, plan, collect and cancel up to a length, on three requests
+// that share a prefix and a pool that cannot hold them all. Each order is then run to its end against the
+// oracle. With BARG_TEST_LONG in the environment (scripts/test --full) the orders are two events longer.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -20,7 +20,8 @@ struct World {
 
 std::shared_ptr<Request> request(int k) {
   auto r = std::make_shared<Request>();
-  // Equal, equal and longer, shorter with two choices: hits, copies of tails and preemption within a few steps.
+  // Equal, equal and longer, shorter with two choices: hits, copies of tails and preemption within a few
+  // steps.
   const std::vector<std::vector<TokenId>> prompts{{1, 2, 3, 4}, {1, 2, 3, 4, 5}, {1, 2}};
   r->prompt = prompts[static_cast<std::size_t>(k)];
   r->sampling.max_tokens = k == 2 ? 2 : 6 - k;
@@ -47,7 +48,8 @@ bool apply(World& w, Op op) {
       if (w.cancelled == w.submitted) return false;
       w.sim.cancel(static_cast<RequestId>(++w.cancelled));
       return true;
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -106,7 +108,8 @@ TEST(Exhaustive, EveryShortOrderOfEventsEndsRight) {
       EXPECT_GT(search.preemptions, 0);
       EXPECT_GT(search.hits, 0);
       if (HasFailure()) return;
-      RecordProperty("runs_depth" + std::to_string(depth) + (window ? "_window" : ""), std::to_string(search.runs));
+      RecordProperty("runs_depth" + std::to_string(depth) + (window ? "_window" : ""),
+                     std::to_string(search.runs));
     }
   }
 }

@@ -65,7 +65,7 @@ TEST_P(RandomSchedules, EveryChoiceEqualsItsRunAlone) {
   }
   EXPECT_EQ(totals.sum.prefix_hits > 0, caching);
   EXPECT_GT(totals.sum.dropped_tokens, 0U);  // of cancelled sequences, and behind stops
-  if (budget == 1) return;  // one sequence at a time: nothing to fight about
+  if (budget == 1) return;                   // one sequence at a time: nothing to fight about
   EXPECT_GT(totals.sum.mixed_steps, 0U);
   EXPECT_GT(totals.sum.preemptions, 0U);
   EXPECT_GT(totals.sum.recomputed_tokens, 0U);

@@ -236,7 +236,8 @@ TEST(Latency, ChunksShrinkWithin20StepsWhenCostsDouble) {
 }
 
 double noisy_cost(const Sim& sim, const sched::StepPlan& plan) {
-  const double jitter = static_cast<double>(mix(static_cast<std::uint64_t>(plan.id), 3) % 1000) / 1000;  // 0..1
+  const double jitter =
+      static_cast<double>(mix(static_cast<std::uint64_t>(plan.id), 3) % 1000) / 1000;  // 0..1
   const bool stall = static_cast<std::uint64_t>(plan.id) % 37 == 0;
   return Sim::default_cost(sim, plan) * (0.8 + 0.4 * jitter) * (stall ? 10 : 1);
 }
@@ -310,7 +311,8 @@ TEST(Latency, EveryoneRunningIsServedWhenTheBudgetIsSmallerThanTheirNumber) {
 // ---- waste
 
 TEST(Waste, OfARealisticMixIsTheAnalyticValueAndUnderFourPercent) {
-  // Lengths like ShareGPT's: log-normal prompts (median ~110) and answers (median ~180), long tails, cut at 2048.
+  // Lengths like ShareGPT's: log-normal prompts (median ~110) and answers (median ~180), long tails, cut at
+  // 2048.
   SimConfig c = roomy();
   c.groups = {{0, 6000}};
   c.check_every_step = false;
@@ -363,8 +365,10 @@ TEST(Refusal, WhatCannotFitAloneIsRefusedByName) {
   c.max_model_len = 1000;
   sched::Scheduler s(c.scheduler());
   const auto code = [&s](std::int32_t prompt, std::int32_t max_tokens) {
-    const auto ok = s.check_request(*make_request(std::vector<TokenId>(static_cast<std::size_t>(prompt), 1), max_tokens));
-    return ok ? std::string("ok") : ok.error().param + (ok.error().code == ErrorCode::kContextLengthExceeded ? "!" : "");
+    const auto ok =
+        s.check_request(*make_request(std::vector<TokenId>(static_cast<std::size_t>(prompt), 1), max_tokens));
+    return ok ? std::string("ok")
+              : ok.error().param + (ok.error().code == ErrorCode::kContextLengthExceeded ? "!" : "");
   };
   EXPECT_EQ(code(0, 1), "prompt");
   EXPECT_EQ(code(1, -1), "max_tokens");
@@ -468,7 +472,8 @@ TEST(Ends, CancelEndsAllChoices) {
 sched::StepResult results_of(const sched::StepPlan& p) {
   sched::StepResult r{.id = p.id, .items = {}, .seconds = 1e-3, .fatal = {}};
   for (const auto& i : p.items) {
-    sched::ItemResult x{.seq = i.seq, .epoch = i.epoch, .position = i.start + i.count, .tokens = {}, .prompt_logprobs = {}};
+    sched::ItemResult x{
+        .seq = i.seq, .epoch = i.epoch, .position = i.start + i.count, .tokens = {}, .prompt_logprobs = {}};
     if (i.sample) x.tokens.push_back({.id = 5, .logprobs = {}});
     r.items.push_back(std::move(x));
   }
@@ -481,7 +486,8 @@ TEST(Ends, BadLogitsFailOneRequestAndNoOther) {
     auto r = make_request({1, 2, static_cast<TokenId>(k)}, 3);
     r->id = static_cast<RequestId>(k);
     r->n = 2;
-    for (std::uint64_t c : {0, 1}) ASSERT_TRUE(s.add({static_cast<SeqId>(10 * k + c), r, static_cast<std::int32_t>(c)}, 0));
+    for (std::uint64_t c : {0, 1})
+      ASSERT_TRUE(s.add({static_cast<SeqId>(10 * k + c), r, static_cast<std::int32_t>(c)}, 0));
   }
   auto p = s.plan(0);
   ASSERT_TRUE(p && p->items.size() == 4);

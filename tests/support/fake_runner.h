@@ -2,10 +2,11 @@
 //
 //   token after a prefix = H(seed, choice, prefix)      KV content of position i = H(salt, prefix up to i)
 //
-// A shadow memory keeps the content of every slot of every block of every group. A step computes the content of
-// its rows from what it *reads* through its block tables, and compares everything it reads, every token it is fed
-// and every slot it writes with the truth of the sequence computed alone. A stale, foreign, evicted, expired or
-// half-written block shows on the step that reads it. Slots are poisoned when their block is freed.
+// A shadow memory keeps the content of every slot of every block of every group. A step computes the content
+// of its rows from what it *reads* through its block tables, and compares everything it reads, every token it
+// is fed and every slot it writes with the truth of the sequence computed alone. A stale, foreign, evicted,
+// expired or half-written block shows on the step that reads it. Slots are poisoned when their block is
+// freed.
 //
 // Depends on sched/plan.h only. Errors are collected, not thrown.
 #pragma once
@@ -57,7 +58,8 @@ class Truth {
   }
 
   /// What must be delivered: output tokens and the reason of the end.
-  std::vector<TokenId> outputs(std::int32_t max_model_len, const std::vector<TokenId>& end_ids, FinishReason& why) {
+  std::vector<TokenId> outputs(std::int32_t max_model_len, const std::vector<TokenId>& end_ids,
+                               FinishReason& why) {
     const SamplingParams& p = request_->sampling;
     const auto prompt = static_cast<std::int32_t>(request_->prompt.size());
     std::vector<TokenId> out;
@@ -68,7 +70,8 @@ class Truth {
       const TokenId t = token(prompt + index);
       out.push_back(t);
       const bool end = std::find(end_ids.begin(), end_ids.end(), t) != end_ids.end() && !p.ignore_eos;
-      const bool stop = std::find(p.stop_token_ids.begin(), p.stop_token_ids.end(), t) != p.stop_token_ids.end();
+      const bool stop =
+          std::find(p.stop_token_ids.begin(), p.stop_token_ids.end(), t) != p.stop_token_ids.end();
       if ((end || stop) && index >= p.min_tokens) {
         why = FinishReason::kStop;
         break;
@@ -114,7 +117,8 @@ class FakeDevice {
     sched::StepResult result{.id = plan.id, .items = {}, .seconds = 0, .fatal = {}};
     if (static_cast<std::uint64_t>(plan.id) != ++steps_) error("steps out of order");
     for (const sched::BlockCopy& c : plan.copies) copy(c);
-    // All items read before any writes: what one item computes, another may read in the next step, not in this one.
+    // All items read before any writes: what one item computes, another may read in the next step, not in
+    // this one.
     for (const sched::PlanItem& item : plan.items) {
       for (std::int32_t g = 0; g < plan.num_groups; ++g) check_reads(plan, item, g);
     }
@@ -134,8 +138,12 @@ class FakeDevice {
   };
 
   template <class T>
-  static std::size_t at(T i) { return static_cast<std::size_t>(i); }
-  std::uint64_t& slot(std::int32_t g, BlockId b, std::int32_t j) { return memory_[at(g)][at(b * block_tokens_ + j)]; }
+  static std::size_t at(T i) {
+    return static_cast<std::size_t>(i);
+  }
+  std::uint64_t& slot(std::int32_t g, BlockId b, std::int32_t j) {
+    return memory_[at(g)][at(b * block_tokens_ + j)];
+  }
   void error(std::string what) {
     if (errors_.size() < 20) errors_.push_back("step " + std::to_string(steps_) + ": " + std::move(what));
   }
@@ -147,8 +155,11 @@ class FakeDevice {
   }
 
   sched::ItemResult run(const sched::StepPlan& plan, const sched::PlanItem& item) {
-    sched::ItemResult out{.seq = item.seq, .epoch = item.epoch, .position = item.start + item.count,
-                          .tokens = {}, .prompt_logprobs = {}};
+    sched::ItemResult out{.seq = item.seq,
+                          .epoch = item.epoch,
+                          .position = item.start + item.count,
+                          .tokens = {},
+                          .prompt_logprobs = {}};
     const auto it = sequences_.find(item.seq);
     if (it == sequences_.end()) {
       error("unknown sequence");
@@ -177,7 +188,8 @@ class FakeDevice {
     if (!r.sampling.prompt_logprobs || item.want != sched::Want::kLogits) return;
     for (std::int32_t p = item.start + item.logits_begin; p < item.start + item.count; ++p) {
       if (p + 1 >= static_cast<std::int32_t>(r.prompt.size())) break;
-      out.prompt_logprobs.push_back({.id = r.prompt[at(p + 1)], .logprob = logprob(s.truth, p), .rank = 1, .top = {}});
+      out.prompt_logprobs.push_back(
+          {.id = r.prompt[at(p + 1)], .logprob = logprob(s.truth, p), .rank = 1, .top = {}});
     }
   }
 
@@ -187,7 +199,8 @@ class FakeDevice {
   }
 
  private:
-  BlockId block(const sched::StepPlan& plan, const sched::PlanItem& item, std::int32_t g, std::int32_t p) const {
+  BlockId block(const sched::StepPlan& plan, const sched::PlanItem& item, std::int32_t g,
+                std::int32_t p) const {
     return plan.block_ids[at(plan.tables[at(item.table_offset + g)].offset + p / block_tokens_)];
   }
 
@@ -215,7 +228,8 @@ class FakeDevice {
       if (b == kNoBlock) return error("writes to no block");
       if (j == 0) poison(g, b);  // a new life: whatever it held is gone
       std::int32_t& fill = fill_[at(g)][at(b)];
-      if (fill != j) error("writes slot " + std::to_string(j) + " of a block filled to " + std::to_string(fill));
+      if (fill != j)
+        error("writes slot " + std::to_string(j) + " of a block filled to " + std::to_string(fill));
       fill = j + 1;
       slot(g, b, j) = s.truth.content(p);
     }

@@ -1,5 +1,5 @@
-// Sim: drives a Scheduler and a FakeDevice with seeded random (or scripted) inputs, checks every invariant after
-// every operation, and keeps a journal of the inputs from which the run can be replayed byte for byte.
+// Sim: drives a Scheduler and a FakeDevice with seeded random (or scripted) inputs, checks every invariant
+// after every operation, and keeps a journal of the inputs from which the run can be replayed byte for byte.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,16 +29,16 @@ struct SimConfig {
   double itl_target_ms = 10;
   double watermark = 0.02;
   std::int32_t vocab = 50;
-  double fault_rate = 0;            ///< block allocations that fail
+  double fault_rate = 0;  ///< block allocations that fail
   kv::BlockKeyFn key = &kv::block_key;
   bool check_every_step = true;
   // -- random traffic
   std::int32_t requests = 12;
   std::int32_t prompt_max = 90;
   std::int32_t output_max = 40;
-  std::int32_t prefixes = 3;        ///< shared prompt beginnings
+  std::int32_t prefixes = 3;  ///< shared prompt beginnings
   double cancel_rate = 0.02;
-  double pause_rate = 0.3;          ///< iterations that collect nothing although something could be collected
+  double pause_rate = 0.3;  ///< iterations that collect nothing although something could be collected
 
   sched::SchedulerConfig scheduler() const {
     sched::SchedulerConfig c;
@@ -80,8 +80,8 @@ inline std::string plan_bytes(const sched::StepPlan& p) {
   for (const auto& i : p.items) {
     for (std::int64_t v : {static_cast<std::int64_t>(i.seq), std::int64_t{i.epoch}, std::int64_t{i.start},
                            std::int64_t{i.count}, std::int64_t{i.token_offset}, std::int64_t{i.table_offset},
-                           static_cast<std::int64_t>(i.want), std::int64_t{i.logits_begin}, std::int64_t{i.sample},
-                           std::int64_t{i.output_index}}) {
+                           static_cast<std::int64_t>(i.want), std::int64_t{i.logits_begin},
+                           std::int64_t{i.sample}, std::int64_t{i.output_index}}) {
       put(v);
     }
   }
@@ -99,7 +99,9 @@ class Sim {
   using CostFn = double (*)(const Sim&, const sched::StepPlan&);
 
   Sim(const SimConfig& config, std::uint64_t seed)
-      : config_(config), rng_(seed), scheduler_(config.scheduler()),
+      : config_(config),
+        rng_(seed),
+        scheduler_(config.scheduler()),
         device_(config.groups, config.block_tokens, config.vocab) {
     if (config.fault_rate > 0) {
       scheduler_.kv_for_test().set_allocation_hook([this] { return rng_.uniform() >= config_.fault_rate; });
@@ -128,14 +130,17 @@ class Sim {
   }
 
   bool plan() {
-    const std::vector<const sched::Sequence*> before(scheduler_.running().begin(), scheduler_.running().end());
+    const std::vector<const sched::Sequence*> before(scheduler_.running().begin(),
+                                                     scheduler_.running().end());
     journal_.push_back({.kind = JournalEntry::Kind::kPlan, .now = now_, .spec = {}, .result = {}});
     auto p = scheduler_.plan(now_);
     plans_.push_back(p ? plan_bytes(*p) : std::string());
     check_oldest(before);
     if (!p) {
-      // Nothing in flight and something unfinished: there must be a next step (unless allocations were failed).
-      EXPECT_TRUE(!outstanding_.empty() || scheduler_.unfinished() == 0 || config_.fault_rate > 0) << "stalled";
+      // Nothing in flight and something unfinished: there must be a next step (unless allocations were
+      // failed).
+      EXPECT_TRUE(!outstanding_.empty() || scheduler_.unfinished() == 0 || config_.fault_rate > 0)
+          << "stalled";
       check();
       return false;
     }
@@ -159,15 +164,21 @@ class Sim {
   }
 
   void cancel(RequestId id) {
-    journal_.push_back({.kind = JournalEntry::Kind::kCancel, .now = now_, .spec = {}, .request = id, .result = {}});
+    journal_.push_back(
+        {.kind = JournalEntry::Kind::kCancel, .now = now_, .spec = {}, .request = id, .result = {}});
     for (auto& [key, d] : choices_) d.cut = d.cut || key.first == id;
     take(scheduler_.cancel(id, now_));
     check();
   }
 
   void finish_at(RequestId id, std::int32_t choice, std::int32_t output_tokens) {
-    journal_.push_back({.kind = JournalEntry::Kind::kFinishAt, .now = now_, .spec = {}, .request = id,
-                        .choice = choice, .output_tokens = output_tokens, .result = {}});
+    journal_.push_back({.kind = JournalEntry::Kind::kFinishAt,
+                        .now = now_,
+                        .spec = {},
+                        .request = id,
+                        .choice = choice,
+                        .output_tokens = output_tokens,
+                        .result = {}});
     choices_.at({id, choice}).cut = true;
     take(scheduler_.finish_at(id, choice, output_tokens, now_));
     check();
@@ -192,21 +203,25 @@ class Sim {
 
   std::vector<TokenId> random_tokens(std::int32_t n) {
     std::vector<TokenId> out;
-    for (std::int32_t i = 0; i < n; ++i) out.push_back(static_cast<TokenId>(rng_.below(static_cast<std::uint64_t>(config_.vocab))));
+    for (std::int32_t i = 0; i < n; ++i)
+      out.push_back(static_cast<TokenId>(rng_.below(static_cast<std::uint64_t>(config_.vocab))));
     return out;
   }
 
   std::shared_ptr<Request> random_request() {
     auto r = std::make_shared<Request>();
     const auto& prefix = prefixes_[rng_.below(prefixes_.size())];
-    const auto shared = static_cast<std::int32_t>(rng_.below(static_cast<std::uint64_t>(config_.prompt_max) + 1));
+    const auto shared =
+        static_cast<std::int32_t>(rng_.below(static_cast<std::uint64_t>(config_.prompt_max) + 1));
     r->prompt.assign(prefix.begin(), prefix.begin() + shared);
-    const auto own = static_cast<std::int32_t>(rng_.below(static_cast<std::uint64_t>(config_.prompt_max - shared) + 1));
+    const auto own =
+        static_cast<std::int32_t>(rng_.below(static_cast<std::uint64_t>(config_.prompt_max - shared) + 1));
     const auto tail = random_tokens(rng_.below(3) == 0 ? 0 : own);
     r->prompt.insert(r->prompt.end(), tail.begin(), tail.end());
     if (r->prompt.empty()) r->prompt.push_back(1);
     if (rng_.below(3) == 0) {  // exactly at block edges
-      const std::size_t whole = r->prompt.size() - r->prompt.size() % static_cast<std::size_t>(config_.block_tokens);
+      const std::size_t whole =
+          r->prompt.size() - r->prompt.size() % static_cast<std::size_t>(config_.block_tokens);
       if (whole > 0) r->prompt.resize(whole);
     }
     SamplingParams& p = r->sampling;
@@ -227,7 +242,8 @@ class Sim {
 
   void run_random() {
     std::int32_t left = config_.requests;
-    while ((left > 0 || scheduler_.unfinished() > 0 || !outstanding_.empty()) && !::testing::Test::HasFailure()) {
+    while ((left > 0 || scheduler_.unfinished() > 0 || !outstanding_.empty()) &&
+           !::testing::Test::HasFailure()) {
       if (left > 0 && rng_.below(3) == 0) {
         auto r = random_request();
         if (scheduler_.check_request(*r)) {
@@ -270,10 +286,18 @@ class Sim {
     std::size_t plan = 0;
     for (const JournalEntry& e : journal_) {
       switch (e.kind) {
-        case JournalEntry::Kind::kAdd: ASSERT_TRUE(fresh.add(e.spec, e.now).has_value()); break;
-        case JournalEntry::Kind::kCancel: fresh.cancel(e.request, e.now); break;
-        case JournalEntry::Kind::kFinishAt: fresh.finish_at(e.request, e.choice, e.output_tokens, e.now); break;
-        case JournalEntry::Kind::kApply: fresh.apply(e.result, e.now); break;
+        case JournalEntry::Kind::kAdd:
+          ASSERT_TRUE(fresh.add(e.spec, e.now).has_value());
+          break;
+        case JournalEntry::Kind::kCancel:
+          fresh.cancel(e.request, e.now);
+          break;
+        case JournalEntry::Kind::kFinishAt:
+          fresh.finish_at(e.request, e.choice, e.output_tokens, e.now);
+          break;
+        case JournalEntry::Kind::kApply:
+          fresh.apply(e.result, e.now);
+          break;
         case JournalEntry::Kind::kPlan: {
           const auto p = fresh.plan(e.now);
           ASSERT_EQ(p ? plan_bytes(*p) : std::string(), plans_[plan++]) << "plan " << plan;
@@ -399,7 +423,8 @@ class Sim {
       EXPECT_TRUE(copied || written.insert({g, b}).second) << "two writers of one block in one step";
       EXPECT_LE(scheduler_.kv().pool(g)[b].refs, 1 + twins(p, i, index)) << "written while shared";
       if (index * config_.block_tokens < i.start) continue;
-      for (const auto& other : outstanding_) EXPECT_FALSE(names(other, g, b)) << "reused under a running step";
+      for (const auto& other : outstanding_)
+        EXPECT_FALSE(names(other, g, b)) << "reused under a running step";
     }
   }
 
