@@ -197,7 +197,7 @@ TEST(ChatTemplate, ContinueFinalMessage) {
   const char* trims = "{% for m in messages %}<{{ m.content|trim }}>{% endfor %}";
   EXPECT_EQ(text_of(*make(trims), p), "<q><The answer is");
   const auto marked = make(kChatml)->render(p);
-  ASSERT_TRUE(marked);
+  ASSERT_TRUE(marked && !marked->untrusted.empty());
   EXPECT_EQ(marked->untrusted.back().second, marked->text.size());
   const auto hidden = make("{{ messages[0].content }}")->render(p);
   ASSERT_FALSE(hidden);

@@ -159,7 +159,6 @@ Value round(Runtime&, const Value& v, Args& args) {
 }
 
 Value file_size(Runtime& rt, const Value& v, Args& args) {
-  Args none("default?", {}, "float");
   require_defined(v);
   std::optional<double> parsed = v.is_number() ? v.as_float() : v.is_string() ? parse_float(rt, v.str()) : std::nullopt;
   if (!parsed) value_error("filesizeformat wants a number");
