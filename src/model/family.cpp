@@ -1,6 +1,7 @@
 #include "model/family.h"
 
-#include <algorithm>
+#include <set>
+#include <utility>
 
 #include "model/printable.h"
 
@@ -90,6 +91,18 @@ Result<void> check_tensors(const DecoderSpec& spec, const ModelFiles& files) {
     if (t->shape != need.shape) {
       return fail(ErrorCode::kBadFile, "tensor " + printable(t->name) + " has shape " + shape_text(t->shape) +
                                            ", the config says " + shape_text(need.shape));
+    }
+  }
+  return {};
+}
+
+Result<void> check_no_more_tensors(const DecoderSpec& spec, const ModelFiles& files) {
+  std::set<std::string> known;
+  for (RequiredTensor& need : required_tensors(spec)) known.insert(std::move(need.name));
+  for (const Tensor& t : files.tensors()) {
+    if (t.name.starts_with("blk.") && !known.contains(t.name)) {
+      return fail(ErrorCode::kUnsupported, "tensor " + printable(t.name) + " is not part of a " + spec.family +
+                                               " model of " + std::to_string(spec.num_layers) + " layers");
     }
   }
   return {};

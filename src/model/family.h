@@ -60,5 +60,8 @@ struct RequiredTensor {
 std::vector<RequiredTensor> required_tensors(const DecoderSpec& spec);
 /// Fails on the first tensor that is missing or misshapen.
 Result<void> check_tensors(const DecoderSpec& spec, const ModelFiles& files);
+/// Fails on the first tensor of a layer ("blk.") that the spec has no use for: a graph that reads it is another
+/// one. For GGUF; Hugging Face checkpoints keep left-overs such as rotary_emb.inv_freq.
+Result<void> check_no_more_tensors(const DecoderSpec& spec, const ModelFiles& files);
 
 }  // namespace barg::model

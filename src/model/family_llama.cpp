@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
 #include <limits>
 
 #include "model/family.h"
@@ -101,7 +102,7 @@ void refuse_unsupported_gguf(FieldReader& f) {
   };
   for (const char* key :
        {"expert_count", "attn_logit_softcapping", "final_logit_softcapping", "attention.shared_kv_layers",
-        "attention.clamp_kqv", "attention.q_lora_rank", "attention.kv_lora_rank"}) {
+        "attention.clamp_kqv", "attention.sliding_window_pattern", "attention.q_lora_rank", "attention.kv_lora_rank"}) {
     must_be(key, 0);
   }
   for (const char* key : {"embedding_scale", "residual_scale", "logit_scale"}) must_be(key, 1);
@@ -134,8 +135,11 @@ std::int32_t vocab_rows_from_gguf(const FamilyInput& in) {
   return rows;
 }
 
-bool any_bias(const ModelFiles& files, const char* name) {
-  return files.find(std::string("blk.0.") + name + ".bias") != nullptr;
+/// Whether one of the projections has a bias in the first layer; then check_tensors wants it of all of them.
+bool any_bias(const ModelFiles& files, std::initializer_list<const char*> names) {
+  return std::any_of(names.begin(), names.end(), [&](const char* name) {
+    return files.find(std::string("blk.0.") + name + ".bias") != nullptr;
+  });
 }
 
 }  // namespace
@@ -259,7 +263,9 @@ Result<DecoderSpec> llama_from_hf(const FamilyInput& in) {
 Result<DecoderSpec> mistral_from_hf(const FamilyInput& in) {
   auto s = llama_like_from_hf(in);
   if (!s) return s;
-  const auto window = in.fields.integer("sliding_window", 1, kMaxPositions, 0);
+  // transformers' default when the key is not there; null says that there is no window.
+  const std::int64_t absent = in.config->find("sliding_window") == nullptr ? 4096 : 0;
+  const auto window = in.fields.integer("sliding_window", 1, kMaxPositions, absent);
   s->layers = layers_from_hf(in, s->num_layers, static_cast<std::int32_t>(window));
   if (in.fields.error()) return std::unexpected(*in.fields.error());
   return s;
@@ -305,9 +311,9 @@ Result<DecoderSpec> llama_like_from_gguf(const FamilyInput& in) {
   s.rope = rope_from_gguf(in, s.head_dim);
   const auto window = static_cast<std::int32_t>(f.integer("attention.sliding_window", 0, kMaxPositions, 0));
   s.layers.assign(static_cast<std::size_t>(s.num_layers), LayerSpec{window});
-  s.qkv_bias = any_bias(in.files, "attn_q");
-  s.o_bias = any_bias(in.files, "attn_output");
-  s.mlp_bias = any_bias(in.files, "ffn_gate");
+  s.qkv_bias = any_bias(in.files, {"attn_q", "attn_k", "attn_v"});
+  s.o_bias = any_bias(in.files, {"attn_output"});
+  s.mlp_bias = any_bias(in.files, {"ffn_gate", "ffn_up", "ffn_down"});
   if (f.error()) return std::unexpected(*f.error());
   return s;
 }

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <limits>
-#include <unordered_set>
+#include <set>
 
 #include "model/ggml_types.h"
 #include "model/printable.h"
@@ -18,6 +18,7 @@ constexpr std::uint64_t kMaxDims = 4;
 constexpr std::uint64_t kMaxNameBytes = 256;  // ggml writes < 64; HF-style names are longer
 constexpr std::uint64_t kMaxKeyBytes = 65'535;
 constexpr std::uint64_t kMaxAlignment = 1 << 20;
+constexpr std::uint64_t kMaxArray = 1 << 24;  // elements of an array that is read
 
 /// Encoded size of a scalar; 0 for strings and arrays.
 std::size_t scalar_bytes(GgufType t) {
@@ -61,7 +62,14 @@ std::unexpected<Error> bad(std::string message) { return fail(ErrorCode::kBadFil
 std::unexpected<Error> wrong_type(std::string_view key, const GgufValue& v, const char* wanted) {
   return fail(ErrorCode::kBadFile,
               "metadata key " + printable(key) + " is " + gguf_type_name(v.type) + ", expected " + wanted,
-              std::string(key));
+              printable(key));
+}
+
+std::unexpected<Error> too_long(std::string_view key, const GgufValue& v) {
+  return fail(ErrorCode::kTooLarge,
+              "metadata key " + printable(key) + " is an array of " + std::to_string(v.count) +
+                  " elements, at most " + std::to_string(kMaxArray) + " are read",
+              printable(key));
 }
 
 std::optional<std::int64_t> integer_at(GgufType t, const std::byte* p) {
@@ -251,7 +259,7 @@ class GgufParser {
   };
 
   Result<void> tensors() {
-    std::unordered_set<std::string_view> names;
+    std::set<std::string_view> names;
     std::vector<Placed> placed;
     placed.reserve(tensor_count_);
     out_.tensors_.reserve(tensor_count_);
@@ -390,6 +398,7 @@ Result<std::optional<std::vector<std::int64_t>>> GgufFile::integers(std::string_
   const std::size_t step = scalar_bytes(t);
   std::vector<std::int64_t> out;
   if (step == 0) return wrong_type(key, *v, "an array of integers");
+  if (v->count > kMaxArray) return too_long(key, *v);
   out.reserve(v->count);
   for (std::uint64_t i = 0; i < v->count; ++i) {
     const auto n = t == GgufType::kBool ? std::optional<std::int64_t>(v->bytes[i] != std::byte{0})
@@ -407,6 +416,7 @@ Result<std::optional<std::vector<float>>> GgufFile::reals(std::string_view key) 
   const std::size_t step = scalar_bytes(t);
   std::vector<float> out;
   if (step == 0) return wrong_type(key, *v, "an array of numbers");
+  if (v->count > kMaxArray) return too_long(key, *v);
   out.reserve(v->count);
   for (std::uint64_t i = 0; i < v->count; ++i) {
     const auto n = real_at(t, v->bytes.data() + i * step);
@@ -421,6 +431,7 @@ Result<std::optional<std::vector<std::string>>> GgufFile::strings(std::string_vi
   if (v == nullptr) return std::nullopt;
   if (v->type != GgufType::kArray || v->element != GgufType::kString)
     return wrong_type(key, *v, "an array of strings");
+  if (v->count > kMaxArray) return too_long(key, *v);
   std::vector<std::string> out;
   out.reserve(v->count);
   const std::byte* p = v->bytes.data();

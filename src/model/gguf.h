@@ -10,11 +10,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "barg/result.h"
@@ -65,7 +65,7 @@ class GgufFile {
   Result<std::optional<double>> real(std::string_view key) const;
   Result<std::optional<bool>> boolean(std::string_view key) const;
   Result<std::optional<std::string_view>> string(std::string_view key) const;
-  /// Arrays; a scalar where an array of numbers is wanted is an array of one.
+  /// Arrays of at most 16 million elements; a scalar where an array of numbers is wanted is an array of one.
   Result<std::optional<std::vector<std::int64_t>>> integers(std::string_view key) const;
   Result<std::optional<std::vector<float>>> reals(std::string_view key) const;
   Result<std::optional<std::vector<std::string>>> strings(std::string_view key) const;
@@ -73,7 +73,7 @@ class GgufFile {
  private:
   std::vector<Tensor> tensors_;
   std::vector<std::string_view> keys_;
-  std::unordered_map<std::string_view, GgufValue> metadata_;
+  std::map<std::string_view, GgufValue> metadata_;  // not hashed: names may be made to collide
   friend class GgufParser;
 };
 

@@ -13,6 +13,8 @@
 namespace barg::model {
 namespace {
 
+constexpr std::size_t kMaxModelName = 256;  // bytes of general.name that are shown
+
 class GgufModel final : public ModelFiles {
  public:
   static Result<std::shared_ptr<const ModelFiles>> open(const std::string& path) {
@@ -41,8 +43,12 @@ class GgufModel final : public ModelFiles {
 
   std::string display_name() const override {
     const auto name = gguf_.string("general.name");
-    if (name && *name && !(*name)->empty() && is_valid_utf8(**name))
-      return std::string((*name)->substr(0, 256));
+    if (name && *name && !(*name)->empty() && is_valid_utf8(**name)) {
+      const std::string_view head = (*name)->substr(0, kMaxModelName);
+      std::string out(head.substr(0, complete_utf8_prefix(head)));
+      std::replace_if(out.begin(), out.end(), [](char c) { return (c >= 0 && c < 0x20) || c == 0x7f; }, '?');
+      return out;
+    }
     return std::filesystem::path(path_).stem().string();
   }
 
@@ -65,6 +71,7 @@ class GgufModel final : public ModelFiles {
     s->family = family->name;
     s->architecture = std::string(**arch);
     if (auto ok = check_tensors(*s, *this); !ok) return located(ok.error());
+    if (auto ok = check_no_more_tensors(*s, *this); !ok) return located(ok.error());
     return s;
   }
 

@@ -51,7 +51,7 @@ Result<Json> optional_json(const std::string& path, std::size_t max) {
   auto text = optional_file(path, max);
   if (!text) return std::unexpected(text.error());
   if (text->empty()) return Json();
-  // Published configs repeat keys now and then and keep added_tokens_decoder with thousands of entries.
+  // added_tokens_decoder has thousands of entries. A key that is there twice is a mistake with two readings.
   auto json = parse_json(*text, {.max_depth = 64, .max_members = 0, .reject_duplicate_keys = true});
   if (!json) return fail(ErrorCode::kBadFile, path + ": " + json.error().message);
   if (!json->is_object()) return fail(ErrorCode::kBadFile, path + " is not a JSON object");
@@ -169,7 +169,8 @@ Result<GenerationDefaults> HfModel::generation_defaults() const {
     number("min_p", 0, 1, out.min_p);
     number("repetition_penalty", 1e-3, 100, out.repetition_penalty);
     if (f.has("top_k"))
-      out.top_k = static_cast<std::int32_t>(f.integer("top_k", 0, std::numeric_limits<std::int32_t>::max()));
+      out.top_k = static_cast<std::int32_t>(
+          std::max<std::int64_t>(f.integer("top_k", -1, std::numeric_limits<std::int32_t>::max()), 0));
   }
   if (f.error()) {
     return fail(f.error()->code, path_ + "/generation_config.json: " + f.error()->message, f.error()->param);

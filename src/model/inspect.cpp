@@ -1,5 +1,7 @@
 #include "model/inspect.h"
 
+#include "model/printable.h"
+
 namespace barg::model {
 namespace {
 
@@ -69,14 +71,14 @@ std::string to_text(const Inspection& i, const ModelFiles& files, DType kv_dtype
   line("kv bytes per token",
        std::to_string(kv_bytes_per_token(s, kv_dtype)) + " (" + dtype_name(kv_dtype) + ")");
   std::string templates = i.has_chat_template ? "yes" : "none";
-  for (const std::string& name : i.template_names) templates += ", " + name;
+  for (const std::string& name : i.template_names) templates += ", " + printable(name);
   line("chat template", templates);
   if (!tensors) return out;
   for (const Tensor& t : files.tensors()) {
     std::string shape;
     for (const std::int64_t d : t.shape) shape += (shape.empty() ? "" : " x ") + std::to_string(d);
     line("tensor",
-         t.name + "  " + t.type.name + "  " + shape + "  " + std::to_string(t.bytes.size()) + " bytes");
+         printable(t.name) + "  " + t.type.name + "  " + shape + "  " + std::to_string(t.bytes.size()) + " bytes");
   }
   return out;
 }

@@ -219,6 +219,10 @@ INSTANTIATE_TEST_SUITE_P(HyperParameters, CraftedGguf, ::testing::Values(
     Crafted{"softcap", [](GgufBuilder& b) { b.f32("llama.attn_logit_softcapping", 50); }, "attn_logit_softcapping is set"},
     Crafted{"vocab_unlike_tokens", [](GgufBuilder& b) { b.strs("tokenizer.ggml.tokens", {"a", "b", "ab", "<|end|>", "x"}).erase("tokenizer.ggml.token_type"); }, "5 tokens but the embedding has 4 rows"},
     Crafted{"vocab_unlike_rows", [](GgufBuilder& b) { b.u32("llama.vocab_size", 7); }, "7 tokens but the embedding has 4 rows"},
+    Crafted{"tensor_of_another_graph", [](GgufBuilder& b) { b.tensor("blk.0.attn_q_norm.weight", {4}); }, "tensor blk.0.attn_q_norm.weight is not part of a llama"},
+    Crafted{"bias_of_one_part", [](GgufBuilder& b) { b.tensor("blk.0.attn_k.bias", {4}); }, "tensor blk.0.attn_q.bias is missing"},
+    Crafted{"bias_of_down", [](GgufBuilder& b) { b.tensor("blk.0.ffn_down.bias", {8}); }, "tensor blk.0.ffn_gate.bias is missing"},
+    Crafted{"window_pattern", [](GgufBuilder& b) { b.u32("llama.attention.sliding_window_pattern", 2); }, "llama.attention.sliding_window_pattern is set"},
     Crafted{"no_embedding", [](GgufBuilder& b) { b.at("token_embd.weight").name = "embd"; }, "token_embd.weight is missing"},
     Crafted{"no_norm", [](GgufBuilder& b) { b.at("output_norm.weight").name = "norm"; }, "output_norm.weight is missing"},
     Crafted{"eos_outside", [](GgufBuilder& b) { b.u32("tokenizer.ggml.eos_token_id", 4); }, "eos_token_id is 4, outside the vocabulary of 4 tokens"},
@@ -247,6 +251,27 @@ TEST(GgufModel, TinyFileLoadsAndSaysWhatItIs) {
   EXPECT_EQ(vocab.eos_ids, std::vector<TokenId>{3});
   EXPECT_EQ(vocab.chat_template, "{{ messages }}");
   EXPECT_FALSE(m->is_quantised());
+}
+
+TEST(GgufModel, NameIsWholeCharactersWithoutControls) {
+  TempDir dir;
+  const auto name = [&](std::string_view text) {
+    return ModelFiles::open(dir.write("m.gguf", tiny_llama().str("general.name", text).build())).value()->display_name();
+  };
+  EXPECT_EQ(name("a\x1b[31m\nb\x7f"), "a?[31m?b?");
+  EXPECT_EQ(name(std::string(255, 'x') + "\u00e9"), std::string(255, 'x'));
+  EXPECT_EQ(name("caf\u00e9"), "caf\u00e9");
+  EXPECT_EQ(name(""), "m");
+}
+
+TEST(Gguf, ArraysThatNobodyNeedsAreNotRead) {
+  // Zeros cost nothing in a sparse file; as integers they would take eight times its length.
+  const std::uint64_t n = (1 << 24) + 1;
+  std::string bytes = GgufBuilder().raw("k", Bytes().put(kMetaArray).put(kMetaU8).put(n).data + std::string(n, '\0')).build();
+  const auto f = GgufFile::parse(std::as_bytes(std::span(bytes)));
+  ASSERT_TRUE(f) << f.error().message;
+  EXPECT_THAT(f->integers("k").error().message, HasSubstr("metadata key k is an array of 16777217 elements"));
+  EXPECT_FALSE(f->reals("k"));
 }
 
 TEST(GgufModel, NamedTemplatesAreKept) {

@@ -193,6 +193,7 @@ TEST(HfConfig, WindowsMakeGroups) {
     return layer_groups(*s);
   };
   EXPECT_EQ(groups("\"sliding_window\":null")[0].kind, StateKind::kFullAttention);
+  EXPECT_EQ(groups("")[0].window, 4096) << "as transformers: a key that is missing is not one that is null";
   EXPECT_EQ(groups("\"sliding_window\":16")[0].kind, StateKind::kSlidingWindow);
   EXPECT_EQ(groups("\"sliding_window\":16")[0].window, 16);
   EXPECT_EQ(groups(R"("sliding_window":16,"layer_types":["full_attention"])")[0].window, 0);
@@ -219,6 +220,8 @@ TEST(HfFiles, EosIsTheUnionAndSamplingDefaultsAreRead) {
   EXPECT_EQ(g.repetition_penalty, 1.1);
   EXPECT_THAT(d.open()->vocab()->eos_ids, ElementsAre(1, 2, 3));
   EXPECT_EQ(d.open()->vocab()->eos, 3);
+  d.dir.write("generation_config.json", R"({"top_k":-1,"temperature":0.6})");
+  EXPECT_EQ(d.open()->generation_defaults()->top_k, 0) << "-1 means off too";
   d.dir.write("generation_config.json", R"({"do_sample":false,"temperature":0.6})");
   EXPECT_FALSE(d.open()->generation_defaults()->temperature.has_value());
   d.dir.write("generation_config.json", R"({"temperature":"hot"})");
