@@ -20,7 +20,8 @@ bool is_text(const Expr& e, std::string_view text) {
 // message.content, message['content'], also behind filters and slices.
 bool reads_content(const Expr& e) {
   if (e.kind == ExprKind::kAttribute) return e.name == "content";
-  if (e.kind == ExprKind::kItem) return is_text(*e.b, "content") || (e.b->kind == ExprKind::kSlice && reads_content(*e.a));
+  if (e.kind == ExprKind::kItem)
+    return is_text(*e.b, "content") || (e.b->kind == ExprKind::kSlice && reads_content(*e.a));
   return e.kind == ExprKind::kFilter && e.a && reads_content(*e.a);
 }
 
@@ -78,8 +79,8 @@ const std::string* part_text(const Json& part) {
   const Json* type = part.find("type");
   if (type == nullptr || !type->is_string()) return nullptr;
   const Json* text = part.find(type->as_string() == "refusal" ? "refusal" : "text");
-  const bool textual = type->as_string() == "text" || type->as_string() == "refusal" || type->as_string() == "input_text" ||
-                       type->as_string() == "output_text";
+  const bool textual = type->as_string() == "text" || type->as_string() == "refusal" ||
+                       type->as_string() == "input_text" || type->as_string() == "output_text";
   return textual && text != nullptr && text->is_string() ? &text->as_string() : nullptr;
 }
 

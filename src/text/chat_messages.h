@@ -13,11 +13,12 @@
 namespace barg::text {
 
 struct TemplateTraits {
-  bool wants_parts = false;       ///< loops over a message's content
-  bool checks_string = false;     ///< ... and tells strings from lists itself
-  bool checks_null = false;       ///< asks whether content is none
-  bool knows_developer = false;   ///< names the role
-  bool string_arguments = false;  ///< tool-call arguments as JSON text rather than an object (found by trying)
+  bool wants_parts = false;      ///< loops over a message's content
+  bool checks_string = false;    ///< ... and tells strings from lists itself
+  bool checks_null = false;      ///< asks whether content is none
+  bool knows_developer = false;  ///< names the role
+  bool string_arguments =
+      false;  ///< tool-call arguments as JSON text rather than an object (found by trying)
 };
 
 TemplateTraits read_traits(const jinja::TemplateAst& ast);
@@ -26,7 +27,8 @@ TemplateTraits read_traits(const jinja::TemplateAst& ast);
 /// REQUIRES an array of objects with a string `role` each (else kInvalidValue).
 Result<Json> normalise_messages(const Json& messages, const TemplateTraits& traits);
 
-/// All system messages joined (blank line between) into one in front; nullopt-like null if there is nothing to do.
+/// All system messages joined (blank line between) into one in front; nullopt-like null if there is nothing
+/// to do.
 Json merge_system_messages(const Json& messages);
 
 /// Appends `marker` to the text of the last message; false if it has no text.

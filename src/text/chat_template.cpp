@@ -14,11 +14,27 @@ using TemplatePtr = std::shared_ptr<const jinja::Template>;
 
 constexpr std::array<std::string_view, 7> kSpecialRoles = {"bos_token", "eos_token", "unk_token", "sep_token",
                                                            "pad_token", "cls_token", "mask_token"};
-// What a caller may not replace: our own variables and arguments, the functions, and transformers' parameters.
-constexpr std::array<std::string_view, 19> kReserved = {
-    "messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "conversation",
-    "chat_template", "tokenize", "tokenizer_kwargs", "return_dict", "return_tensors", "padding", "truncation",
-    "max_length", "raise_exception", "strftime_now", "namespace", "range", "loop"};
+// What a caller may not replace: our own variables and arguments, the functions, and transformers'
+// parameters.
+constexpr std::array<std::string_view, 19> kReserved = {"messages",
+                                                        "tools",
+                                                        "documents",
+                                                        "add_generation_prompt",
+                                                        "continue_final_message",
+                                                        "conversation",
+                                                        "chat_template",
+                                                        "tokenize",
+                                                        "tokenizer_kwargs",
+                                                        "return_dict",
+                                                        "return_tensors",
+                                                        "padding",
+                                                        "truncation",
+                                                        "max_length",
+                                                        "raise_exception",
+                                                        "strftime_now",
+                                                        "namespace",
+                                                        "range",
+                                                        "loop"};
 
 struct Named {
   std::string name;
@@ -81,7 +97,8 @@ class ChatTemplateImpl final : public ChatTemplate {
   Result<MarkedString> render(const ChatPrompt& prompt) const override {
     if (templates_.empty()) {
       return fail(ErrorCode::kUnsupported,
-                  "the model has no chat template, so it cannot chat; use /v1/completions or give a template", "messages");
+                  "the model has no chat template, so it cannot chat; use /v1/completions or give a template",
+                  "messages");
     }
     if (auto ok = check_kwargs(prompt.kwargs); !ok) return std::unexpected(ok.error());
     const Named& chosen = choose(prompt);
@@ -133,7 +150,8 @@ class ChatTemplateImpl final : public ChatTemplate {
     return continued(t, prompt, messages);
   }
 
-  Result<MarkedString> run(const Named& t, const ChatPrompt& prompt, const Json& messages, bool generation) const {
+  Result<MarkedString> run(const Named& t, const ChatPrompt& prompt, const Json& messages,
+                           bool generation) const {
     const Json none = nullptr, add = generation;
     const bool no_tools = !prompt.tools.is_array() || prompt.tools.size() == 0;
     const bool no_documents = !prompt.documents.is_array() || prompt.documents.size() == 0;
@@ -161,7 +179,8 @@ class ChatTemplateImpl final : public ChatTemplate {
     const auto refuse = [](const char* why) {
       return fail(ErrorCode::kInvalidValue, why, "continue_final_message");
     };
-    if (!append_to_last(marked, word + " ")) return refuse("continue_final_message: the last message has no text");
+    if (!append_to_last(marked, word + " "))
+      return refuse("continue_final_message: the last message has no text");
     auto out = run(t, prompt, marked, false);
     if (!out) return out;
     const std::size_t at = out->text.rfind(word);
@@ -171,7 +190,9 @@ class ChatTemplateImpl final : public ChatTemplate {
     const bool kept_space = out->text.compare(at + word.size(), 1, " ") == 0;
     std::size_t end = at;
     // The template trimmed the message: so are we.
-    while (!kept_space && end > 0 && std::string_view(" \t\r\n").find(out->text[end - 1]) != std::string_view::npos) --end;
+    while (!kept_space && end > 0 &&
+           std::string_view(" \t\r\n").find(out->text[end - 1]) != std::string_view::npos)
+      --end;
     out->text.resize(end);
     std::erase_if(out->untrusted, [&](const auto& r) { return r.first >= end; });
     if (!out->untrusted.empty()) out->untrusted.back().second = std::min(out->untrusted.back().second, end);
@@ -189,9 +210,11 @@ class ChatTemplateImpl final : public ChatTemplate {
       Json call = Json::object({{"id", "probecall"}, {"type", "function"}, {"function", function}});
       p.messages = Json(Json::Array{
           Json::object({{"role", "user"}, {"content", "question"}}),
-          Json::object({{"role", "assistant"}, {"content", nullptr}, {"tool_calls", Json(Json::Array{call})}})});
+          Json::object(
+              {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", Json(Json::Array{call})}})});
       const Json parameters = Json::object({{"type", "object"}, {"properties", Json::object()}});
-      const Json tool = Json::object({{"name", "probe_name"}, {"description", "d"}, {"parameters", parameters}});
+      const Json tool =
+          Json::object({{"name", "probe_name"}, {"description", "d"}, {"parameters", parameters}});
       p.tools = Json(Json::Array{Json::object({{"type", "function"}, {"function", tool}})});
       t.traits.string_arguments = arguments.is_string();
       const auto messages = normalise_messages(p.messages, t.traits);
@@ -208,7 +231,8 @@ class ChatTemplateImpl final : public ChatTemplate {
 
 }  // namespace
 
-Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::create(const VocabData& vocab, const Tokenizer* tokenizer,
+Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::create(const VocabData& vocab,
+                                                                 const Tokenizer* tokenizer,
                                                                  std::string override_source) {
   Json config;
   if (!vocab.tokenizer_config_json.empty()) {
@@ -236,8 +260,10 @@ Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::create(const VocabData
   return std::make_shared<const ChatTemplateImpl>(std::move(templates), std::move(specials));
 }
 
-Result<std::string> render_template(const std::string& source, const Json& context, std::optional<std::tm> now) {
-  if (!context.is_object()) return fail(ErrorCode::kInvalidValue, "the template's context must be a JSON object");
+Result<std::string> render_template(const std::string& source, const Json& context,
+                                    std::optional<std::tm> now) {
+  if (!context.is_object())
+    return fail(ErrorCode::kInvalidValue, "the template's context must be a JSON object");
   const auto parsed = jinja::Template::parse(source);
   if (!parsed) return std::unexpected(parsed.error());
   std::vector<jinja::Variable> variables;

@@ -18,8 +18,8 @@ struct MarkedString {
   std::string text;
   std::vector<std::pair<std::size_t, std::size_t>> untrusted;
 
-  /// The text as alternating pieces for Tokenizer::encode_marked. The views point into `text`, so they live as
-  /// long as this object stays where it is.
+  /// The text as alternating pieces for Tokenizer::encode_marked. The views point into `text`, so they live
+  /// as long as this object stays where it is.
   std::vector<MarkedText> pieces() const;
 };
 

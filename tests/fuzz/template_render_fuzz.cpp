@@ -1,5 +1,5 @@
-// Any bytes as a chat template, rendered over a fixed conversation under a small budget: it prints or it is an
-// error, the marks lie inside the text, and what is marked is all the client's text that shows.
+// Any bytes as a chat template, rendered over a fixed conversation under a small budget: it prints or it is
+// an error, the marks lie inside the text, and what is marked is all the client's text that shows.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -38,7 +38,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   std::vector<jinja::Variable> variables;
-  for (const auto& [name, value] : conversation().as_object()) variables.push_back({name, &value, name == "bos_token"});
+  for (const auto& [name, value] : conversation().as_object())
+    variables.push_back({name, &value, name == "bos_token"});
   jinja::RenderOptions options;
   options.now.emplace();
   options.allow_mutation = size % 2 == 0;

@@ -9,7 +9,8 @@ namespace barg::text {
 namespace {
 
 constexpr const char* kChatml =
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + "
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + "
+    "'<|im_end|>' + "
     "'\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
 Json json(const std::string& text) {
@@ -51,15 +52,19 @@ TEST(ChatTemplate, RendersAndMarks) {
 
 // SmolLM2-Instruct's own template, with its default system message.
 constexpr const char* kSmolLM2 =
-    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nYou "
-    "are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n' }}{% endif %}{{'<|im_start|>' + "
-    "message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt "
+    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ "
+    "'<|im_start|>system\nYou "
+    "are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n' }}{% endif "
+    "%}{{'<|im_start|>' + "
+    "message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}{% if "
+    "add_generation_prompt "
     "%}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
 TEST(ChatTemplate, SmolLM2) {
-  EXPECT_EQ(text_of(kSmolLM2, R"([{"role":"user","content":"Hi"}])"),
-            "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
-            "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(
+      text_of(kSmolLM2, R"([{"role":"user","content":"Hi"}])"),
+      "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+      "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
   const auto text = test::read_data("smollm2/goldens.json");
   if (!text) GTEST_SKIP() << test::kNoShared;
   const Json goldens = json(*text);
@@ -78,7 +83,8 @@ TEST(ChatTemplate, SmolLM2) {
 TEST(ChatTemplate, ChoosesByName) {
   VocabData vocab;
   vocab.chat_template = "default";
-  vocab.named_chat_templates = {{"tool_use", "tools:{{ tools|length }}"}, {"rag", "rag:{{ documents|length }}"}};
+  vocab.named_chat_templates = {{"tool_use", "tools:{{ tools|length }}"},
+                                {"rag", "rag:{{ documents|length }}"}};
   const auto t = ChatTemplate::create(vocab, nullptr, "");
   ASSERT_TRUE(t);
   ChatPrompt p = prompt_of(R"([{"role":"user","content":"x"}])");
@@ -120,7 +126,8 @@ TEST(ChatTemplate, WithoutOne) {
 }
 
 TEST(ChatTemplate, TemplateErrorsAreTheClients) {
-  const auto out = make("{{ raise_exception('roles must alternate') }}")->render(prompt_of(R"([{"role":"user","content":"x"}])"));
+  const auto out = make("{{ raise_exception('roles must alternate') }}")
+                       ->render(prompt_of(R"([{"role":"user","content":"x"}])"));
   ASSERT_FALSE(out);
   EXPECT_EQ(out.error().code, ErrorCode::kInvalidValue);
   EXPECT_EQ(out.error().param, "messages");
@@ -132,7 +139,8 @@ TEST(ChatTemplate, KwargsReachTheTemplateButNotItsInternals) {
   ChatPrompt p = prompt_of(R"([{"role":"user","content":"x"}])");
   p.kwargs = json(R"({"enable_thinking":false,"unused":[1]})");
   EXPECT_EQ(text_of(*t, p), "TrueFalse1");
-  for (const char* name : {"messages", "tools", "documents", "chat_template", "tokenize", "add_generation_prompt", "bos_token", "raise_exception"}) {
+  for (const char* name : {"messages", "tools", "documents", "chat_template", "tokenize",
+                           "add_generation_prompt", "bos_token", "raise_exception"}) {
     p.kwargs = Json::object({{name, 1}});
     const auto out = t->render(p);
     ASSERT_FALSE(out) << name;
@@ -142,58 +150,81 @@ TEST(ChatTemplate, KwargsReachTheTemplateButNotItsInternals) {
 }
 
 TEST(ChatTemplate, ContentParts) {
-  const std::string parts = R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}])";
+  const std::string parts =
+      R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}])";
   EXPECT_EQ(text_of("{% for m in messages %}{{ m.content }}{% endfor %}", parts), "a\nb");
-  const char* loops = "{% for m in messages %}{% for p in m['content'] %}<{{ p.type }}:{{ p.text }}>{% endfor %}{% endfor %}";
+  const char* loops =
+      "{% for m in messages %}{% for p in m['content'] %}<{{ p.type }}:{{ p.text }}>{% endfor %}{% endfor %}";
   EXPECT_EQ(text_of(loops, parts), "<text:a><text:b>");
   // A template that only knows parts gets parts, one that asks gets the string.
   const std::string plain = R"([{"role":"user","content":"a"}])";
   EXPECT_EQ(text_of(loops, plain), "<text:a>");
-  const char* asks = "{% for m in messages %}{% set c = m.content %}{% if c is string %}{{ c }}{% else %}{% for p in c %}<{{ p.text }}>{% endfor %}{% endif %}{% endfor %}";
+  const char* asks =
+      "{% for m in messages %}{% set c = m.content %}{% if c is string %}{{ c }}{% else %}{% for p in c "
+      "%}<{{ p.text }}>{% endfor %}{% endif %}{% endfor %}";
   EXPECT_EQ(text_of(asks, plain), "a");
   EXPECT_EQ(text_of(asks, parts), "<a><b>");
-  EXPECT_NE(text_of(asks, R"([{"role":"user","content":[{"type":"image_url","image_url":{}}]}])").find("[messages[0].content[0].type]"), std::string::npos);
+  EXPECT_NE(text_of(asks, R"([{"role":"user","content":[{"type":"image_url","image_url":{}}]}])")
+                .find("[messages[0].content[0].type]"),
+            std::string::npos);
 }
 
 TEST(ChatTemplate, NullContentAndEmptyToolCalls) {
-  const std::string messages = R"([{"role":"assistant","content":null,"tool_calls":[]},{"role":"assistant","tool_calls":null}])";
-  EXPECT_EQ(text_of("{% for m in messages %}[{{ m.content + '' }}{{ m.tool_calls is defined }}]{% endfor %}", messages), "[False][False]");
+  const std::string messages =
+      R"([{"role":"assistant","content":null,"tool_calls":[]},{"role":"assistant","tool_calls":null}])";
+  EXPECT_EQ(text_of("{% for m in messages %}[{{ m.content + '' }}{{ m.tool_calls is defined }}]{% endfor %}",
+                    messages),
+            "[False][False]");
   EXPECT_EQ(text_of("{% for m in messages %}{{ m.content is none }}{% endfor %}", messages), "TrueTrue");
 }
 
 TEST(ChatTemplate, ToolCallArguments) {
   const auto call = [](const std::string& arguments) {
-    return R"([{"role":"user","content":"q"},{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":)" + arguments + "}}]}]";
+    return R"([{"role":"user","content":"q"},{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":)" +
+           arguments + "}}]}]";
   };
-  const char* object = "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.arguments|tojson }}{% endfor %}{% endfor %}";
+  const char* object =
+      "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.arguments|tojson }}{% endfor "
+      "%}{% endfor %}";
   EXPECT_EQ(text_of(object, call(R"("{\"a\": [1, null]}")")), R"({"a": [1, null]})");
   EXPECT_EQ(text_of(object, call(R"({"a": 1})")), R"({"a": 1})");
   EXPECT_EQ(text_of(object, call(R"("")")), "{}");
   EXPECT_EQ(text_of(object, call("null")), "{}");
   EXPECT_EQ(text_of(object, call(R"("not json")")), R"("not json")");
   // Templates that concatenate want the text.
-  const char* text = "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ '<' + c.function.arguments + '>' }}{% endfor %}{% endfor %}";
+  const char* text =
+      "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ '<' + c.function.arguments + '>' }}{% "
+      "endfor %}{% endfor %}";
   EXPECT_EQ(text_of(text, call(R"("{\"a\":1}")")), R"(<{"a":1}>)");
   EXPECT_EQ(text_of(text, call(R"({"a": 1})")), R"(<{"a": 1}>)");
   // List.append, which transformers' sandbox refuses, works in a model's own template.
-  EXPECT_EQ(text_of("{% set l = [] %}{% for m in messages %}{% set _ = l.append(m.role) %}{% endfor %}{{ l }}", call("{}")), "['user', 'assistant']");
+  EXPECT_EQ(
+      text_of("{% set l = [] %}{% for m in messages %}{% set _ = l.append(m.role) %}{% endfor %}{{ l }}",
+              call("{}")),
+      "['user', 'assistant']");
 }
 
 TEST(ChatTemplate, DeveloperAndSystemRoles) {
-  const std::string messages = R"([{"role":"developer","content":"D"},{"role":"user","content":"U"},{"role":"system","content":"S"}])";
+  const std::string messages =
+      R"([{"role":"developer","content":"D"},{"role":"user","content":"U"},{"role":"system","content":"S"}])";
   const char* plain = "{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}";
   EXPECT_EQ(text_of(plain, messages), "system=D;user=U;system=S;");
-  EXPECT_EQ(text_of(std::string("{% if messages[0].role == 'developer' %}!{% endif %}") + plain, messages), "!developer=D;user=U;system=S;");
+  EXPECT_EQ(text_of(std::string("{% if messages[0].role == 'developer' %}!{% endif %}") + plain, messages),
+            "!developer=D;user=U;system=S;");
   // A template that refuses a late system message gets one in front.
-  const char* strict = "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('system first') }}{% endif %}{{ m.role }}={{ m.content }};{% endfor %}";
+  const char* strict =
+      "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('system "
+      "first') }}{% endif %}{{ m.role }}={{ m.content }};{% endfor %}";
   EXPECT_EQ(text_of(strict, messages), "system=D\n\nS;user=U;");
   EXPECT_NE(text_of("{{ raise_exception('never') }}", messages).find("never"), std::string::npos);
 }
 
 TEST(ChatTemplate, ContinueFinalMessage) {
-  ChatPrompt p = prompt_of(R"([{"role":"user","content":"q"},{"role":"assistant","content":"The answer is "}])");
+  ChatPrompt p =
+      prompt_of(R"([{"role":"user","content":"q"},{"role":"assistant","content":"The answer is "}])");
   p.continue_final_message = true;
-  EXPECT_EQ(text_of(*make(kChatml), p), "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\nThe answer is ");
+  EXPECT_EQ(text_of(*make(kChatml), p),
+            "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\nThe answer is ");
   const char* trims = "{% for m in messages %}<{{ m.content|trim }}>{% endfor %}";
   EXPECT_EQ(text_of(*make(trims), p), "<q><The answer is");
   const auto marked = make(kChatml)->render(p);
@@ -212,11 +243,13 @@ TEST(ChatTemplate, PublishedTemplatesTakeToolCallsOfClients) {
   if (folder.empty()) GTEST_SKIP() << test::kNoShared;
   ChatPrompt p = prompt_of(
       R"([{"role":"user","content":"Weather?"},{"role":"assistant","content":null,"tool_calls":[{"id":"abcdefghi","type":"function","function":{"name":"get_weather","arguments":"{\"city\": \"Oslo-77\"}"}}]},{"role":"tool","tool_call_id":"abcdefghi","name":"get_weather","content":"4 C"}])");
-  p.tools = json(R"([{"type":"function","function":{"name":"get_weather","description":"d","parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}}}])");
+  p.tools = json(
+      R"([{"type":"function","function":{"name":"get_weather","description":"d","parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}}}])");
   int seen = 0;
-  for (const char* name : {"Qwen-Qwen2.5-7B-Instruct", "Qwen-Qwen3-0.6B", "Qwen3-Coder", "mistralai-Mistral-Nemo-Instruct-2407", "GLM-4.6",
-                           "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "ByteDance-Seed-OSS", "Kimi-K2-Instruct",
-                           "deepseek-ai-DeepSeek-V3.1", "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use"}) {
+  for (const char* name :
+       {"Qwen-Qwen2.5-7B-Instruct", "Qwen-Qwen3-0.6B", "Qwen3-Coder", "mistralai-Mistral-Nemo-Instruct-2407",
+        "GLM-4.6", "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "ByteDance-Seed-OSS", "Kimi-K2-Instruct",
+        "deepseek-ai-DeepSeek-V3.1", "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use"}) {
     const std::string source = test::read_file(folder + "/" + name + ".jinja");
     ASSERT_FALSE(source.empty()) << name;
     VocabData vocab;

@@ -1,6 +1,5 @@
 // Hostile templates: each ends in a clear error, without much memory.
 #include <gtest/gtest.h>
-
 #include <sys/resource.h>
 
 #include "text/jinja/template.h"
@@ -8,7 +7,8 @@
 namespace barg::text::jinja {
 namespace {
 
-std::string error_of(const std::string& source, const Limits& limits = {}, const RenderOptions& options = {}) {
+std::string error_of(const std::string& source, const Limits& limits = {},
+                     const RenderOptions& options = {}) {
   const auto parsed = Template::parse(source, limits);
   if (!parsed) return parsed.error().message;
   const auto out = (*parsed)->render({}, options);
@@ -36,18 +36,25 @@ TEST(JinjaLimits, BombsEndInErrors) {
       {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "deep"},
       {"{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}", "deep"},
       {"{% for x in [[[1]]] recursive %}{{ loop([x]) }}{% endfor %}", "deep"},
-      {"{% set ns = namespace(x='a') %}{% for i in range(100) %}{% set ns.x = ns.x + ns.x %}{% endfor %}", "too much data"},
-      {"{% set ns = namespace(x=[1]) %}{% for i in range(100) %}{% set ns.x = ns.x + ns.x %}{% endfor %}", "too"},
+      {"{% set ns = namespace(x='a') %}{% for i in range(100) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+       "too much data"},
+      {"{% set ns = namespace(x=[1]) %}{% for i in range(100) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+       "too"},
       {"{% set ns = namespace(x=[]) %}{% for i in range(1000) %}{% set ns.x = [ns.x] %}{% endfor %}", "deep"},
       {"{% set ns = namespace(x=[1]) %}{% for i in range(90) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}"
-       "{{ ns.x == ns.x|list }}{{ ns.x }}", "steps"},
+       "{{ ns.x == ns.x|list }}{{ ns.x }}",
+       "steps"},
       {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "too much data"},
       {"{% for a in range(99999) %}{% if 1 + a and a is odd and a < 0 and a > 9 or 'a' in 'abc' %}"
-       "{% set b = 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1"
-       " + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1"
-       " - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1"
+       "{% set b = 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 "
+       "* 1 - 1"
+       " + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 "
+       "* 1"
+       " - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 "
+       "+ 1"
        " * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 + 1 * 1 - 1 %}"
-       "{% endif %}{% endfor %}", "steps"},
+       "{% endif %}{% endfor %}",
+       "steps"},
       {"{% for a in range(99999) %}{% set b = 'x' * 100000 %}{% endfor %}", "too much data"},
       {"{% for a in range(99999) %}{{ 'x' * 100000 }}{% endfor %}", "string of more than"},
       {"{{ '%1000000000d' % 1 }}", "too large"},
@@ -75,8 +82,13 @@ TEST(JinjaLimits, BombsEndInErrors) {
 
 TEST(JinjaLimits, SourcesAreBounded) {
   EXPECT_NE(error_of(std::string(2 << 20, 'x')).find("larger than"), std::string::npos);
-  for (const auto& [open, close] : std::vector<std::pair<std::string, std::string>>{
-           {"(", ")"}, {"[", "]"}, {"not ", ""}, {"-", ""}, {"1 if 1 else ", ""}, {"{1:", "}"}, {"f(", ")"}}) {
+  for (const auto& [open, close] : std::vector<std::pair<std::string, std::string>>{{"(", ")"},
+                                                                                    {"[", "]"},
+                                                                                    {"not ", ""},
+                                                                                    {"-", ""},
+                                                                                    {"1 if 1 else ", ""},
+                                                                                    {"{1:", "}"},
+                                                                                    {"f(", ")"}}) {
     const std::string source = "{{ " + repeat(open, 20000) + "1" + repeat(close, 20000) + " }}";
     EXPECT_NE(error_of(source).find("nested"), std::string::npos) << open;
   }
@@ -84,7 +96,8 @@ TEST(JinjaLimits, SourcesAreBounded) {
   EXPECT_NE(error_of("{{ 1" + repeat(" + 1", 20000) + " }}").find("too deeply"), std::string::npos);
   EXPECT_NE(error_of("{{ 1" + repeat("|abs", 20000) + " }}").find("too deeply"), std::string::npos);
   EXPECT_NE(error_of(repeat("{% if 1 %}", 20000)).find("nested"), std::string::npos);
-  EXPECT_NE(error_of(repeat("{% for i in [1] %}", 99) + repeat("{% endfor %}", 99)).find("printed 0"), std::string::npos);
+  EXPECT_NE(error_of(repeat("{% for i in [1] %}", 99) + repeat("{% endfor %}", 99)).find("printed 0"),
+            std::string::npos);
   // Long but flat is fine.
   EXPECT_EQ(error_of(repeat("{% if 0 %}{% elif 0 %}{% endif %}{{ 1 }}", 2000)), "printed 2000 bytes");
 }
@@ -92,7 +105,8 @@ TEST(JinjaLimits, SourcesAreBounded) {
 TEST(JinjaLimits, LimitsAreWhatTheySay) {
   Limits limits;
   limits.steps = 100;
-  EXPECT_NE(error_of("{% for i in range(99) %}{{ i }}{% endfor %}", limits).find("100 steps"), std::string::npos);
+  EXPECT_NE(error_of("{% for i in range(99) %}{{ i }}{% endfor %}", limits).find("100 steps"),
+            std::string::npos);
   limits = {};
   limits.output_bytes = 10;
   EXPECT_EQ(error_of("0123456789", limits), "printed 10 bytes");
@@ -104,19 +118,25 @@ TEST(JinjaLimits, LimitsAreWhatTheySay) {
   EXPECT_NE(error_of(countdown + "{{ f(5) }}", limits).find("5 deep"), std::string::npos);
 }
 
-// Cycles that reference counting alone would leak, and chains that a recursive destructor would not survive (the
-// sanitizer build of this test sees both).
+// Cycles that reference counting alone would leak, and chains that a recursive destructor would not survive
+// (the sanitizer build of this test sees both).
 TEST(JinjaLimits, CyclesAndChains) {
   RenderOptions options;
   options.allow_mutation = true;
-  EXPECT_EQ(error_of("{% set ns = namespace() %}{% set ns.a = ns %}{% macro m() %}{{ ns }}{% endmacro %}{% set ns.m = m %}"), "printed 0 bytes");
+  EXPECT_EQ(error_of("{% set ns = namespace() %}{% set ns.a = ns %}{% macro m() %}{{ ns }}{% endmacro %}{% "
+                     "set ns.m = m %}"),
+            "printed 0 bytes");
   EXPECT_EQ(error_of("{% for i in [1] %}{{ loop.changed(loop) }}{% endfor %}"), "printed 4 bytes");
-  EXPECT_EQ(error_of("{% set l = [] %}{% set _ = l.append(l) %}{{ l|length }}", {}, options), "printed 1 bytes");
+  EXPECT_EQ(error_of("{% set l = [] %}{% set _ = l.append(l) %}{{ l|length }}", {}, options),
+            "printed 1 bytes");
   EXPECT_EQ(error_of("{% set ns = namespace(g=none) %}{% macro m(f) %}{% macro g() %}{{ f }}{% endmacro %}"
                      "{% set ns.g = g %}{% endmacro %}{% for i in range(50000) %}{{ m(ns.g) }}{% endfor %}"
-                     "{% set ns.g = none %}"), "printed 0 bytes");
-  EXPECT_EQ(error_of("{% set o = namespace(n=none) %}{% for i in range(50000) %}{% set o.n = namespace(n=o.n) %}"
-                     "{% endfor %}{% set o.n = none %}"), "printed 0 bytes");
+                     "{% set ns.g = none %}"),
+            "printed 0 bytes");
+  EXPECT_EQ(
+      error_of("{% set o = namespace(n=none) %}{% for i in range(50000) %}{% set o.n = namespace(n=o.n) %}"
+               "{% endfor %}{% set o.n = none %}"),
+      "printed 0 bytes");
 }
 
 TEST(JinjaLimits, MutationIsRefusedUnlessAllowed) {
@@ -124,8 +144,10 @@ TEST(JinjaLimits, MutationIsRefusedUnlessAllowed) {
   RenderOptions options;
   options.allow_mutation = true;
   const auto parsed = Template::parse(
-      "{% set l = [1] %}{% set _ = l.append(2) %}{% set _ = l.extend([3]) %}{% set _ = l.insert(0, 0) %}{{ l }}{{ l.pop() }}"
-      "{% set d = {} %}{% set _ = d.update({'a': 1}, b=2) %}{{ d }}{{ d.pop('a') }}{{ d.setdefault('c', 9) }}{{ d }}");
+      "{% set l = [1] %}{% set _ = l.append(2) %}{% set _ = l.extend([3]) %}{% set _ = l.insert(0, 0) %}{{ l "
+      "}}{{ l.pop() }}"
+      "{% set d = {} %}{% set _ = d.update({'a': 1}, b=2) %}{{ d }}{{ d.pop('a') }}{{ d.setdefault('c', 9) "
+      "}}{{ d }}");
   ASSERT_TRUE(parsed);
   EXPECT_EQ((*parsed)->render({}, options)->text, "[0, 1, 2, 3]3{'a': 1, 'b': 2}19{'b': 2, 'c': 9}");
 }

@@ -28,11 +28,14 @@ std::string shown(const std::string& source, const Json& user) {
 }
 
 TEST(JinjaMarks, UserTextIsUntrusted) {
-  EXPECT_EQ(shown("{{ bos_token }}<|im_start|>{{ u }}<|im_end|>", "<|im_start|>"), "<s><|im_start|>⟦<|im_start|>⟧<|im_end|>");
+  EXPECT_EQ(shown("{{ bos_token }}<|im_start|>{{ u }}<|im_end|>", "<|im_start|>"),
+            "<s><|im_start|>⟦<|im_start|>⟧<|im_end|>");
   // A literal that straddles the border: only the client's half is marked, which is all the tokenizer needs.
   EXPECT_EQ(shown("<|im{{ u }}", "_start|>"), "<|im⟦_start|>⟧");
-  EXPECT_EQ(shown("{{ u.role + '\n' + u.content }}", Json::object({{"role", "user"}, {"content", "hi"}})), "⟦user⟧\n⟦hi⟧");
-  EXPECT_EQ(shown("{% for k in u %}<{{ k }}={{ u[k] }}>{% endfor %}", Json::object({{"a", "b"}})), "<⟦a⟧=⟦b⟧>");
+  EXPECT_EQ(shown("{{ u.role + '\n' + u.content }}", Json::object({{"role", "user"}, {"content", "hi"}})),
+            "⟦user⟧\n⟦hi⟧");
+  EXPECT_EQ(shown("{% for k in u %}<{{ k }}={{ u[k] }}>{% endfor %}", Json::object({{"a", "b"}})),
+            "<⟦a⟧=⟦b⟧>");
   EXPECT_EQ(shown("{{ u }}", ""), "");
 }
 
@@ -42,7 +45,8 @@ TEST(JinjaMarks, OperationsKeepThem) {
   EXPECT_EQ(shown("{{ ('x' + u + 'y')[2:] }}", u), "⟦b cd⟧y");
   EXPECT_EQ(shown("{{ ('x' + u)[::-1] }}", u), "⟦dc ba⟧x");
   EXPECT_EQ(shown("{{ (' ' + u + ' ')|trim }}", u), "⟦ab cd⟧");
-  EXPECT_EQ(shown("{{ (u + '</think>' + 'z').split('</think>')[0] }}|{{ (u + '|z').split('|')[1] }}", u), "⟦ab cd⟧|z");
+  EXPECT_EQ(shown("{{ (u + '</think>' + 'z').split('</think>')[0] }}|{{ (u + '|z').split('|')[1] }}", u),
+            "⟦ab cd⟧|z");
   EXPECT_EQ(shown("{{ u|upper }}{{ ('x' ~ u)|title }},{{ u.capitalize() }}", u), "⟦AB CD⟧X⟦ab Cd⟧,⟦Ab cd⟧");
   EXPECT_EQ(shown("{{ u.replace(' ', '<sep>') }}{{ 'a_b'.replace('_', u) }}", u), "⟦ab⟧<sep>⟦cd⟧a⟦ab cd⟧b");
   EXPECT_EQ(shown("{{ u.split()|join('<sep>') }},{{ '-'.join([u, 'x']) }}", u), "⟦ab⟧<sep>⟦cd⟧,⟦ab cd⟧-x");
@@ -61,9 +65,17 @@ TEST(JinjaMarks, StructuresKeepThem) {
   EXPECT_EQ(shown("{{ u }}", u), "{⟦'k<'⟧: [⟦'v'⟧, 1, True]}");
   EXPECT_EQ(shown("{{ u|string }}{{ [u, 'own'] }}", "x"), "⟦x⟧[⟦'x'⟧, 'own']");
   EXPECT_EQ(shown("{% set x %}<{{ u }}>{% endset %}{{ x|upper }}", "a"), "<⟦A⟧>");
-  EXPECT_EQ(shown("{% macro m(a) %}<{{ a }}>{% endmacro %}{{ m(u) }}{% filter upper %}b{{ u }}{% endfilter %}", "a"), "<⟦a⟧>B⟦A⟧");
-  EXPECT_EQ(shown("{% set ns = namespace(x='') %}{% for c in ['p', u] %}{% set ns.x = ns.x + c %}{% endfor %}{{ ns.x }}", "a"), "p⟦a⟧");
-  EXPECT_EQ(shown("{{ u|map('upper')|join(',') }}{{ u|sort|first }}{{ dict([(u[0], 1)]) }}", Json(Json::Array{"b", "a"})), "⟦B⟧,⟦Aa⟧{⟦'b'⟧: 1}");
+  EXPECT_EQ(
+      shown("{% macro m(a) %}<{{ a }}>{% endmacro %}{{ m(u) }}{% filter upper %}b{{ u }}{% endfilter %}",
+            "a"),
+      "<⟦a⟧>B⟦A⟧");
+  EXPECT_EQ(shown("{% set ns = namespace(x='') %}{% for c in ['p', u] %}{% set ns.x = ns.x + c %}{% endfor "
+                  "%}{{ ns.x }}",
+                  "a"),
+            "p⟦a⟧");
+  EXPECT_EQ(shown("{{ u|map('upper')|join(',') }}{{ u|sort|first }}{{ dict([(u[0], 1)]) }}",
+                  Json(Json::Array{"b", "a"})),
+            "⟦B⟧,⟦Aa⟧{⟦'b'⟧: 1}");
 }
 
 }  // namespace

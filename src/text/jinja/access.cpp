@@ -18,8 +18,9 @@ Value unsafe(Runtime& rt, const Value& object, std::string_view name) {
 bool is_internal(std::string_view name) {
   // Attributes every Python object has; others that begin with an underscore do not exist on our types.
   static constexpr std::string_view kNames[] = {
-      "__class__", "__doc__", "__init__", "__new__", "__repr__", "__str__", "__hash__", "__eq__", "__ne__", "__lt__",
-      "__le__", "__gt__", "__ge__", "__dir__", "__format__", "__getattribute__", "__setattr__", "__delattr__",
+      "__class__",  "__doc__",       "__init__",   "__new__",          "__repr__",         "__str__",
+      "__hash__",   "__eq__",        "__ne__",     "__lt__",           "__le__",           "__gt__",
+      "__ge__",     "__dir__",       "__format__", "__getattribute__", "__setattr__",      "__delattr__",
       "__reduce__", "__reduce_ex__", "__sizeof__", "__subclasshook__", "__init_subclass__"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
@@ -40,7 +41,8 @@ Value data_attribute(const Value& object, std::string_view name) {
   switch (object.kind()) {
     case Kind::kBool:
     case Kind::kInt:
-    case Kind::kFloat: return number_attribute(object, name);
+    case Kind::kFloat:
+      return number_attribute(object, name);
     case Kind::kTuple:
       if (object.list().group && name == "grouper") return object.list().items[0];
       if (object.list().group && name == "list") return object.list().items[1];
@@ -65,7 +67,8 @@ Value data_attribute(const Value& object, std::string_view name) {
       if (name == "sep") return object.object<Joiner>().separator;
       if (name == "used") return Value::boolean(object.object<Joiner>().used);
       break;
-    default: break;
+    default:
+      break;
   }
   return Value::missing();
 }
@@ -93,7 +96,8 @@ Value plain_item(Runtime& rt, const Value& object, const Value& key) {
       const auto& r = object.object<RangeObject>();
       return Value::integer(r.start + i * r.step);
     }
-    default: return Value::missing();
+    default:
+      return Value::missing();
   }
 }
 
@@ -137,7 +141,8 @@ Value get_item(Runtime& rt, const Value& object, const Value& key) {
 Int as_index(const Value& v, std::string_view what) {
   require_defined(v);
   if (!v.is_integral()) {
-    type_error(std::string(what) + ": '" + std::string(type_name(v)) + "' object cannot be interpreted as an integer");
+    type_error(std::string(what) + ": '" + std::string(type_name(v)) +
+               "' object cannot be interpreted as an integer");
   }
   return v.as_int();
 }
@@ -159,7 +164,8 @@ Value slice(Runtime& rt, const Value& object, const Value& start, const Value& s
   };
   const Int from = clip(start, by < 0 ? n - 1 : 0);
   const Int to = clip(stop, by < 0 ? -1 : n);
-  const Int count = by > 0 ? (to > from ? (to - from - 1) / by + 1 : 0) : (from > to ? (from - to - 1) / -by + 1 : 0);
+  const Int count =
+      by > 0 ? (to > from ? (to - from - 1) / by + 1 : 0) : (from > to ? (from - to - 1) / -by + 1 : 0);
   if (object.is_string()) return pystr::pick(rt, object.str(), from, by, count);
   if (object.is(Kind::kRange)) {
     const auto& r = object.object<RangeObject>();
@@ -167,7 +173,8 @@ Value slice(Runtime& rt, const Value& object, const Value& start, const Value& s
   }
   rt.step(static_cast<std::uint64_t>(count));
   std::vector<Value> items;
-  for (Int k = 0; k < count; ++k) items.push_back(object.list().items[static_cast<std::size_t>(from + k * by)]);
+  for (Int k = 0; k < count; ++k)
+    items.push_back(object.list().items[static_cast<std::size_t>(from + k * by)]);
   return object.is(Kind::kList) ? rt.list(std::move(items)) : rt.tuple(std::move(items));
 }
 
@@ -185,9 +192,11 @@ Args::Args(std::string_view signature, CallArgs call, std::string_view callee) {
     const bool optional = name.ends_with('?');
     if (optional) name.remove_suffix(1);
     Value v = Value::missing();
-    const auto it = std::find_if(call.named.begin(), call.named.end(), [&](const auto& n) { return n.first == name; });
+    const auto it =
+        std::find_if(call.named.begin(), call.named.end(), [&](const auto& n) { return n.first == name; });
     if (used < call.positional.size()) {
-      if (it != call.named.end()) type_error(who + "() got multiple values for argument '" + std::string(name) + "'");
+      if (it != call.named.end())
+        type_error(who + "() got multiple values for argument '" + std::string(name) + "'");
       v = std::move(call.positional[used++]);
     } else if (it != call.named.end()) {
       v = std::move(it->second);
@@ -203,7 +212,9 @@ Args::Args(std::string_view signature, CallArgs call, std::string_view callee) {
   }
 }
 
-Int Args::integer(std::size_t i, Int fallback) const { return has(i) ? as_index(values_[i], "argument") : fallback; }
+Int Args::integer(std::size_t i, Int fallback) const {
+  return has(i) ? as_index(values_[i], "argument") : fallback;
+}
 
 const Str& Args::text(std::size_t i) const {
   require_defined(values_[i]);
@@ -211,7 +222,9 @@ const Str& Args::text(std::size_t i) const {
   return values_[i].str();
 }
 
-const Str* Args::optional_text(std::size_t i) const { return !has(i) || values_[i].is_none() ? nullptr : &text(i); }
+const Str* Args::optional_text(std::size_t i) const {
+  return !has(i) || values_[i].is_none() ? nullptr : &text(i);
+}
 
 const FilterRow* find_filter(std::string_view name) {
   for (const auto& table : {text_filters(), number_filters(), sequence_filters()}) {
@@ -231,10 +244,13 @@ const MethodRow* find_method(Kind kind, std::string_view name) {
   return nullptr;
 }
 
-Value apply_filter(Runtime& rt, const FilterRow* row, std::string_view name, const Value& value, CallArgs args) {
+Value apply_filter(Runtime& rt, const FilterRow* row, std::string_view name, const Value& value,
+                   CallArgs args) {
   rt.step();
-  if (row == nullptr) raise(RenderError::Type::kTemplate, "No filter named '" + std::string(name.substr(0, 200)) + "' found.");
-  if (row->fn == nullptr) raise(RenderError::Type::kTemplate, "the filter '" + std::string(name) + "' is not supported");
+  if (row == nullptr)
+    raise(RenderError::Type::kTemplate, "No filter named '" + std::string(name.substr(0, 200)) + "' found.");
+  if (row->fn == nullptr)
+    raise(RenderError::Type::kTemplate, "the filter '" + std::string(name) + "' is not supported");
   const Runtime::Nested nested(rt);
   Args bound(row->signature, std::move(args), name);
   return row->fn(rt, value, bound);
@@ -242,7 +258,8 @@ Value apply_filter(Runtime& rt, const FilterRow* row, std::string_view name, con
 
 bool apply_test(Runtime& rt, const TestRow* row, std::string_view name, const Value& value, CallArgs args) {
   rt.step();
-  if (row == nullptr) raise(RenderError::Type::kTemplate, "No test named '" + std::string(name.substr(0, 200)) + "' found.");
+  if (row == nullptr)
+    raise(RenderError::Type::kTemplate, "No test named '" + std::string(name.substr(0, 200)) + "' found.");
   Args bound(row->signature, std::move(args), name);
   return row->fn(rt, value, bound);
 }

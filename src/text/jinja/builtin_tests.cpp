@@ -38,8 +38,10 @@ bool has_items(const Value& v) {
     case Kind::kList:
     case Kind::kTuple:
     case Kind::kDict:
-    case Kind::kRange: return true;
-    default: return false;
+    case Kind::kRange:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -55,7 +57,8 @@ bool is_kind(Runtime&, const Value& v, Args&) {
 
 constexpr TestRow kTests[] = {
     {"odd", "", [](Runtime& rt, const Value& v, Args&) { return remainder_is(rt, v, Value::integer(2), 1); }},
-    {"even", "", [](Runtime& rt, const Value& v, Args&) { return remainder_is(rt, v, Value::integer(2), 0); }},
+    {"even", "",
+     [](Runtime& rt, const Value& v, Args&) { return remainder_is(rt, v, Value::integer(2), 0); }},
     {"divisibleby", "num", [](Runtime& rt, const Value& v, Args& a) { return remainder_is(rt, v, a[0], 0); }},
     {"defined", "", [](Runtime&, const Value& v, Args&) { return !v.is_undefined(); }},
     {"undefined", "", [](Runtime&, const Value& v, Args&) { return v.is_undefined(); }},
@@ -70,15 +73,18 @@ constexpr TestRow kTests[] = {
     {"mapping", "", is_kind<Kind::kDict>},
     {"sequence", "", [](Runtime&, const Value& v, Args&) { return has_items(v); }},
     {"iterable", "", [](Runtime&, const Value& v, Args&) { return is_iterable(v) || v.is(Kind::kLoop); }},
-    {"callable", "", [](Runtime&, const Value& v, Args&) {
+    {"callable", "",
+     [](Runtime&, const Value& v, Args&) {
        return v.is(Kind::kMacro) || v.is(Kind::kMethod) || v.is(Kind::kFunction) || v.is(Kind::kLoop) ||
               v.is(Kind::kJoiner) || v.is_undefined();
      }},
     {"escaped", "", [](Runtime&, const Value& v, Args&) { return v.is_string() && v.str().markup; }},
     {"lower", "", [](Runtime& rt, const Value& v, Args&) { return all_case(rt, v, false); }},
     {"upper", "", [](Runtime& rt, const Value& v, Args&) { return all_case(rt, v, true); }},
-    {"filter", "", [](Runtime&, const Value& v, Args&) { return table_key(v) && find_filter(v.text()) != nullptr; }},
-    {"test", "", [](Runtime&, const Value& v, Args&) { return table_key(v) && find_test(v.text()) != nullptr; }},
+    {"filter", "",
+     [](Runtime&, const Value& v, Args&) { return table_key(v) && find_filter(v.text()) != nullptr; }},
+    {"test", "",
+     [](Runtime&, const Value& v, Args&) { return table_key(v) && find_test(v.text()) != nullptr; }},
     {"sameas", "other", [](Runtime&, const Value& v, Args& a) { return same(v, a[0]); }},
     {"in", "seq", [](Runtime& rt, const Value& v, Args& a) { return contains(rt, a[0], v); }},
 };

@@ -1,6 +1,6 @@
 // The tables of filters, tests, methods and global functions, and the lookups the interpreter and the filters
-// share. One literal row per entry; a row without a function is known to Jinja2 but not supported here, and using
-// it is an error that names it.
+// share. One literal row per entry; a row without a function is known to Jinja2 but not supported here, and
+// using it is an error that names it.
 //
 // All functions may raise RenderError and charge the Runtime.
 #pragma once
@@ -76,7 +76,8 @@ const TestRow* find_test(std::string_view name);
 const MethodRow* find_method(Kind kind, std::string_view name);
 
 /// `value|name(...)`, for the interpreter and for map(). A null row is an unknown filter.
-Value apply_filter(Runtime& rt, const FilterRow* row, std::string_view name, const Value& value, CallArgs args);
+Value apply_filter(Runtime& rt, const FilterRow* row, std::string_view name, const Value& value,
+                   CallArgs args);
 bool apply_test(Runtime& rt, const TestRow* row, std::string_view name, const Value& value, CallArgs args);
 
 /// `object.name`: attributes and methods first, then the key.

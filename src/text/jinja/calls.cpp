@@ -50,15 +50,18 @@ Value Interpreter::call(const Value& callee, CallArgs args) {
   };
   if (++calls_ > rt_.limits().call_depth) {
     --calls_;
-    raise(RenderError::Type::kLimit, "macros call each other more than " + std::to_string(rt_.limits().call_depth) + " deep");
+    raise(RenderError::Type::kLimit,
+          "macros call each other more than " + std::to_string(rt_.limits().call_depth) + " deep");
   }
   const Level level{calls_};
   switch (callee.kind()) {
-    case Kind::kMacro: return call_macro(callee.object<MacroObject>(), std::move(args));
+    case Kind::kMacro:
+      return call_macro(callee.object<MacroObject>(), std::move(args));
     case Kind::kMethod: {
       const auto& method = callee.object<Method>();
       if (method.row->fn == nullptr) {
-        raise(RenderError::Type::kTemplate, "the method '" + std::string(method.row->name) + "' is not supported");
+        raise(RenderError::Type::kTemplate,
+              "the method '" + std::string(method.row->name) + "' is not supported");
       }
       Args bound(method.row->signature, std::move(args), method.row->name);
       return method.row->fn(rt_, method.self, bound);
@@ -90,8 +93,11 @@ Value Interpreter::call(const Value& callee, CallArgs args) {
       out_.pop_back();
       return text->finish();
     }
-    case Kind::kUndefined: require_defined(callee); break;
-    default: break;
+    case Kind::kUndefined:
+      require_defined(callee);
+      break;
+    default:
+      break;
   }
   type_error("'" + std::string(type_name(callee)) + "' object is not callable");
 }
@@ -100,14 +106,16 @@ void Interpreter::bind_macro(const Macro& macro, CallArgs& args, Scope& scope) {
   const std::string shown = "macro '" + macro.name + "'";
   const std::size_t count = macro.parameters.size();
   const auto take = [&](const std::string& name) {
-    const auto it = std::find_if(args.named.begin(), args.named.end(), [&](const auto& n) { return n.first == name; });
+    const auto it =
+        std::find_if(args.named.begin(), args.named.end(), [&](const auto& n) { return n.first == name; });
     if (it == args.named.end()) return Value::missing();
     Value v = std::move(it->second);
     args.named.erase(it);
     return v;
   };
-  bool found_caller = args.positional.size() >= count &&
-                      std::any_of(macro.parameters.begin(), macro.parameters.end(), [](const auto& p) { return p.second == "caller"; });
+  bool found_caller =
+      args.positional.size() >= count && std::any_of(macro.parameters.begin(), macro.parameters.end(),
+                                                     [](const auto& p) { return p.second == "caller"; });
   for (std::size_t i = 0; i < count; ++i) {
     const auto& [id, name] = macro.parameters[i];
     if (i < args.positional.size()) {

@@ -8,13 +8,20 @@ namespace {
 
 Binary binary_op(ExprKind kind) {
   switch (kind) {
-    case ExprKind::kAdd: return Binary::kAdd;
-    case ExprKind::kSub: return Binary::kSub;
-    case ExprKind::kMul: return Binary::kMul;
-    case ExprKind::kDiv: return Binary::kDiv;
-    case ExprKind::kFloorDiv: return Binary::kFloorDiv;
-    case ExprKind::kMod: return Binary::kMod;
-    default: return Binary::kPow;
+    case ExprKind::kAdd:
+      return Binary::kAdd;
+    case ExprKind::kSub:
+      return Binary::kSub;
+    case ExprKind::kMul:
+      return Binary::kMul;
+    case ExprKind::kDiv:
+      return Binary::kDiv;
+    case ExprKind::kFloorDiv:
+      return Binary::kFloorDiv;
+    case ExprKind::kMod:
+      return Binary::kMod;
+    default:
+      return Binary::kPow;
   }
 }
 
@@ -26,22 +33,31 @@ Value Interpreter::eval(const Expr& e) {
   if (e.kind == ExprKind::kName) return eval_name(e.id);
   const Deeper deeper(*this);
   switch (e.kind) {
-    case ExprKind::kAttribute: return eval_attribute(e);
-    case ExprKind::kItem: return eval_item(e);
-    case ExprKind::kCall: return eval_call(e, nullptr);
-    case ExprKind::kFilter: return eval_filter(e, nullptr);
+    case ExprKind::kAttribute:
+      return eval_attribute(e);
+    case ExprKind::kItem:
+      return eval_item(e);
+    case ExprKind::kCall:
+      return eval_call(e, nullptr);
+    case ExprKind::kFilter:
+      return eval_filter(e, nullptr);
     case ExprKind::kTest: {
       const Value input = eval(*e.a);
       const auto* row = static_cast<const TestRow*>(e.builtin);
       return Value::boolean(apply_test(rt_, row, e.name, input, eval_arguments(*e.call)));
     }
-    case ExprKind::kTuple: return rt_.tuple(eval_items(e.items));
-    case ExprKind::kList: return rt_.list(eval_items(e.items));
-    case ExprKind::kDict: return eval_dict(e);
-    case ExprKind::kConcat: return eval_concat(e);
+    case ExprKind::kTuple:
+      return rt_.tuple(eval_items(e.items));
+    case ExprKind::kList:
+      return rt_.list(eval_items(e.items));
+    case ExprKind::kDict:
+      return eval_dict(e);
+    case ExprKind::kConcat:
+      return eval_concat(e);
     case ExprKind::kCondition:
       if (truthy(eval(*e.a))) return eval(*e.b);
-      return e.c ? eval(*e.c) : rt_.undefined("the inline if-expression evaluated to false and has no else part");
+      return e.c ? eval(*e.c)
+                 : rt_.undefined("the inline if-expression evaluated to false and has no else part");
     case ExprKind::kAnd: {
       Value a = eval(*e.a);
       return truthy(a) ? eval(*e.b) : a;
@@ -50,12 +66,18 @@ Value Interpreter::eval(const Expr& e) {
       Value a = eval(*e.a);
       return truthy(a) ? a : eval(*e.b);
     }
-    case ExprKind::kNot: return Value::boolean(!truthy(eval(*e.a)));
-    case ExprKind::kNegate: return negate(eval(*e.a));
-    case ExprKind::kPlus: return unary_plus(eval(*e.a));
-    case ExprKind::kCompare: return eval_compare(e);
-    case ExprKind::kSlice: type_error("a slice is not a value");
-    case ExprKind::kNamespaceRef: type_error("a namespace target is not a value");
+    case ExprKind::kNot:
+      return Value::boolean(!truthy(eval(*e.a)));
+    case ExprKind::kNegate:
+      return negate(eval(*e.a));
+    case ExprKind::kPlus:
+      return unary_plus(eval(*e.a));
+    case ExprKind::kCompare:
+      return eval_compare(e);
+    case ExprKind::kSlice:
+      type_error("a slice is not a value");
+    case ExprKind::kNamespaceRef:
+      type_error("a namespace target is not a value");
     default: {
       const Value a = eval(*e.a);
       return binary(rt_, binary_op(e.kind), a, eval(*e.b));
@@ -113,14 +135,22 @@ Value Interpreter::eval_compare(const Expr& e) {
 
 bool Interpreter::compare(Cmp op, const Value& a, const Value& b) {
   switch (op) {
-    case Cmp::kEq: return equals(rt_, a, b);
-    case Cmp::kNe: return !equals(rt_, a, b);
-    case Cmp::kLt: return less(rt_, a, b, "<");
-    case Cmp::kGt: return less(rt_, b, a, ">");
-    case Cmp::kLe: return less(rt_, a, b, "<=") || equals(rt_, a, b);
-    case Cmp::kGe: return less(rt_, b, a, ">=") || equals(rt_, a, b);
-    case Cmp::kIn: return contains(rt_, b, a);
-    case Cmp::kNotIn: return !contains(rt_, b, a);
+    case Cmp::kEq:
+      return equals(rt_, a, b);
+    case Cmp::kNe:
+      return !equals(rt_, a, b);
+    case Cmp::kLt:
+      return less(rt_, a, b, "<");
+    case Cmp::kGt:
+      return less(rt_, b, a, ">");
+    case Cmp::kLe:
+      return less(rt_, a, b, "<=") || equals(rt_, a, b);
+    case Cmp::kGe:
+      return less(rt_, b, a, ">=") || equals(rt_, a, b);
+    case Cmp::kIn:
+      return contains(rt_, b, a);
+    case Cmp::kNotIn:
+      return !contains(rt_, b, a);
   }
   return false;
 }
@@ -152,7 +182,8 @@ CallArgs Interpreter::eval_arguments(const Arguments& args) {
   }
   if (args.star_star) {
     const Value more = eval(*args.star_star);
-    if (!more.is_dict()) type_error("argument after ** must be a mapping, not " + std::string(type_name(more)));
+    if (!more.is_dict())
+      type_error("argument after ** must be a mapping, not " + std::string(type_name(more)));
     for (const auto& [k, v] : more.dict().items) {
       if (!k.is_string()) type_error("keywords must be strings");
       out.named.emplace_back(k.text(), v);
@@ -161,7 +192,8 @@ CallArgs Interpreter::eval_arguments(const Arguments& args) {
   for (std::size_t i = 0; i < out.named.size(); ++i) {
     rt_.step(1 + i / 16);
     for (std::size_t j = 0; j < i; ++j) {
-      if (out.named[i].first == out.named[j].first) type_error("got multiple values for keyword argument '" + out.named[i].first + "'");
+      if (out.named[i].first == out.named[j].first)
+        type_error("got multiple values for keyword argument '" + out.named[i].first + "'");
     }
   }
   return out;

@@ -22,7 +22,8 @@ std::optional<std::string> without_underscores(const std::string& s) {
       out += s[i];
       continue;
     }
-    const bool between = i > 0 && i + 1 < s.size() && std::isalnum(static_cast<unsigned char>(s[i - 1])) != 0 &&
+    const bool between = i > 0 && i + 1 < s.size() &&
+                         std::isalnum(static_cast<unsigned char>(s[i - 1])) != 0 &&
                          std::isalnum(static_cast<unsigned char>(s[i + 1])) != 0;
     if (!between) return std::nullopt;
   }
@@ -66,7 +67,8 @@ std::optional<double> parse_float(Runtime& rt, const Str& text) {
   const bool negative = (*s)[0] == '-';
   if (negative || (*s)[0] == '+') ++i;
   std::string lower;
-  for (std::size_t k = i; k < s->size(); ++k) lower += static_cast<char>(std::tolower(static_cast<unsigned char>((*s)[k])));
+  for (std::size_t k = i; k < s->size(); ++k)
+    lower += static_cast<char>(std::tolower(static_cast<unsigned char>((*s)[k])));
   const double sign = negative ? -1.0 : 1.0;
   if (lower == "inf" || lower == "infinity") return sign * HUGE_VAL;
   if (lower == "nan") return std::nan("");
@@ -76,8 +78,10 @@ std::optional<double> parse_float(Runtime& rt, const Str& text) {
   const char* end = lower.data() + lower.size();
   const auto r = std::from_chars(lower.data(), end, d);
   if (r.ptr != end) return std::nullopt;
-  if (r.ec == std::errc::result_out_of_range) d = std::strtod(lower.c_str(), nullptr);
-  else if (r.ec != std::errc()) return std::nullopt;
+  if (r.ec == std::errc::result_out_of_range)
+    d = std::strtod(lower.c_str(), nullptr);
+  else if (r.ec != std::errc())
+    return std::nullopt;
   return sign * d;
 }
 
@@ -91,7 +95,8 @@ Value to_int(Runtime& rt, const Value& v, Args& args) {
   const Value fallback = args.has(0) ? args[0] : Value::integer(0);
   require_defined(v);
   if (v.is_integral()) return Value::integer(v.as_int());
-  if (v.is(Kind::kFloat)) return std::isnan(v.as_float()) ? fallback : Value::integer(truncated(v.as_float()));
+  if (v.is(Kind::kFloat))
+    return std::isnan(v.as_float()) ? fallback : Value::integer(truncated(v.as_float()));
   if (!v.is_string()) return fallback;
   if (const auto i = parse_int(rt, v.str(), args.integer(1, 10))) return Value::integer(*i);
   const auto d = parse_float(rt, v.str());
@@ -137,7 +142,8 @@ Int round_int(Int v, Int digits) {
 Value round(Runtime&, const Value& v, Args& args) {
   const Int digits = args.integer(0, 0);
   const std::string method = args.has(1) ? args.text(1).text : "common";
-  if (method != "common" && method != "ceil" && method != "floor") type_error("method must be common, ceil or floor");
+  if (method != "common" && method != "ceil" && method != "floor")
+    type_error("method must be common, ceil or floor");
   require_defined(v);
   if (!v.is_number()) type_error("type " + std::string(type_name(v)) + " doesn't define __round__ method");
   if (digits > 300 || digits < -300) value_error("round: precision out of range");
@@ -160,7 +166,9 @@ Value round(Runtime&, const Value& v, Args& args) {
 
 Value file_size(Runtime& rt, const Value& v, Args& args) {
   require_defined(v);
-  std::optional<double> parsed = v.is_number() ? v.as_float() : v.is_string() ? parse_float(rt, v.str()) : std::nullopt;
+  std::optional<double> parsed = v.is_number()   ? v.as_float()
+                                 : v.is_string() ? parse_float(rt, v.str())
+                                                 : std::nullopt;
   if (!parsed) value_error("filesizeformat wants a number");
   const double bytes = *parsed;
   const bool binary_units = args.truth(0, false);
@@ -174,7 +182,8 @@ Value file_size(Runtime& rt, const Value& v, Args& args) {
     unit *= base;
     if (bytes >= unit && i < 7) continue;
     char buffer[400];
-    std::snprintf(buffer, sizeof buffer, "%.1f %s", base * bytes / unit, binary_units ? kBinary[i] : kDecimal[i]);
+    std::snprintf(buffer, sizeof buffer, "%.1f %s", base * bytes / unit,
+                  binary_units ? kBinary[i] : kDecimal[i]);
     return rt.string(std::string(buffer));
   }
   return Value();

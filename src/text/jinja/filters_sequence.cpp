@@ -37,7 +37,8 @@ Value fold_case(Runtime& rt, const Value& v, bool case_sensitive) {
   return v.is_string() && !case_sensitive ? pystr::change_case(rt, v.str(), pystr::Case::kLower) : v;
 }
 
-// What a Python generator would do: items up to the error, then the error. Only budget errors are not put off.
+// What a Python generator would do: items up to the error, then the error. Only budget errors are not put
+// off.
 Value generate(Runtime& rt, const std::function<void(Items&)>& body) {
   Items items;
   std::string error;
@@ -53,8 +54,9 @@ Value generate(Runtime& rt, const std::function<void(Items&)>& body) {
 CallArgs rest_of(Runtime& rt, const CallArgs& args, std::size_t skip) {
   rt.step(args.positional.size() + args.named.size());
   CallArgs out;
-  out.positional.assign(args.positional.begin() + static_cast<std::ptrdiff_t>(std::min(skip, args.positional.size())),
-                        args.positional.end());
+  out.positional.assign(
+      args.positional.begin() + static_cast<std::ptrdiff_t>(std::min(skip, args.positional.size())),
+      args.positional.end());
   out.named = args.named;
   return out;
 }
@@ -63,12 +65,15 @@ Value map(Runtime& rt, const Value& v, Args& args) {
   CallArgs& raw = args.raw();
   return generate(rt, [&](Items& out) {
     if (!truthy(v)) return;
-    const auto attribute = std::find_if(raw.named.begin(), raw.named.end(), [](const auto& n) { return n.first == "attribute"; });
+    const auto attribute = std::find_if(raw.named.begin(), raw.named.end(),
+                                        [](const auto& n) { return n.first == "attribute"; });
     if (raw.positional.empty() && attribute != raw.named.end()) {
       Value fallback;
       for (const auto& [name, value] : raw.named) {
-        if (name == "default") fallback = value;
-        else if (name != "attribute") type_error("Unexpected keyword argument '" + name + "'");
+        if (name == "default")
+          fallback = value;
+        else if (name != "attribute")
+          type_error("Unexpected keyword argument '" + name + "'");
       }
       const Items path = attribute_path(rt, attribute->second);
       for (const Value& item : iterate(rt, v)) out.push_back(follow(rt, item, path, fallback));
@@ -98,7 +103,8 @@ Value select(Runtime& rt, const Value& v, Args& args) {
     const std::string name = test ? to_string(rt, raw.positional[kSkip]).text() : std::string();
     for (const Value& item : iterate(rt, v)) {
       const Value subject = follow(rt, item, path);
-      const bool yes = test ? apply_test(rt, find_test(name), name, subject, rest_of(rt, raw, kSkip + 1)) : truthy(subject);
+      const bool yes = test ? apply_test(rt, find_test(name), name, subject, rest_of(rt, raw, kSkip + 1))
+                            : truthy(subject);
       if (yes == keep) out.push_back(item);
     }
   });
@@ -171,7 +177,9 @@ Value extreme(Runtime& rt, const Value& v, Args& args) {
   const Items items = iterate(rt, v);
   if (items.empty()) return rt.undefined("No aggregated item, sequence was empty.");
   const Items path = args.has(1) ? attribute_path(rt, args[1]) : Items{};
-  const auto key = [&](const Value& item) { return fold_case(rt, follow(rt, item, path), args.truth(0, false)); };
+  const auto key = [&](const Value& item) {
+    return fold_case(rt, follow(rt, item, path), args.truth(0, false));
+  };
   std::size_t best = 0;
   Value best_key = key(items[0]);
   for (std::size_t i = 1; i < items.size(); ++i) {
@@ -197,7 +205,8 @@ Value group_by(Runtime& rt, const Value& v, Args& args) {
   for (std::size_t i = 0; i < keyed.size();) {
     Items members;
     const std::size_t first = i;
-    while (i < keyed.size() && equals(rt, keyed[first].first, keyed[i].first)) members.push_back(keyed[i++].second);
+    while (i < keyed.size() && equals(rt, keyed[first].first, keyed[i].first))
+      members.push_back(keyed[i++].second);
     if (members.empty()) members.push_back(keyed[i++].second);  // a key unequal to itself
     const Value name = case_sensitive ? keyed[first].first : follow(rt, members[0], path, fallback);
     Value group = rt.tuple({name, rt.list(std::move(members))});
@@ -296,7 +305,8 @@ Value slice_filter(Runtime& rt, const Value& v, Args& args) {
       const Int begin = offset + n * each;
       if (n < extra) ++offset;
       const Int end = offset + (n + 1) * each;
-      Items row(all.begin() + static_cast<std::ptrdiff_t>(begin), all.begin() + static_cast<std::ptrdiff_t>(end));
+      Items row(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                all.begin() + static_cast<std::ptrdiff_t>(end));
       if (args.has(1) && !args[1].is_none() && n >= extra) row.push_back(args[1]);
       out.push_back(rt.list(std::move(row)));
     }

@@ -83,14 +83,16 @@ Value center(Runtime& rt, const Value& v, Args& args) {
 
 Value indent(Runtime& rt, const Value& v, Args& args) {
   require_defined(v);
-  if (!v.is_string()) type_error("unsupported operand type(s) for +=: '" + std::string(type_name(v)) + "' and 'str'");
+  if (!v.is_string())
+    type_error("unsupported operand type(s) for +=: '" + std::string(type_name(v)) + "' and 'str'");
   const Value width = !args.has(0) ? make_literal("    ")
                       : args[0].is_string()
                           ? args[0]
                           : pystr::repeat(rt, make_literal(" ").str(), as_index(args[0], "width"));
   const bool first = args.truth(1, false), blank = args.truth(2, false);
   const bool markup = v.str().markup;
-  const Value padding = markup && !width.str().markup ? rt.string(width.text(), width.str().marks, true) : width;
+  const Value padding =
+      markup && !width.str().markup ? rt.string(width.text(), width.str().marks, true) : width;
   const Value text = pystr::concat(rt, v.str(), rt.string("\n", {}, markup).str());
   const std::vector<Value> lines = pystr::splitlines(rt, text.str(), false);
   TextBuilder out(rt);
@@ -111,7 +113,8 @@ Value truncate(Runtime& rt, const Value& v, Args& args) {
   const Value end = args.has(2) ? args[2] : make_literal("...");
   const Int leeway = args.has(3) && !args[3].is_none() ? args.integer(3, 5) : 5;
   const Int end_size = length(rt, end);
-  if (length_wanted < end_size) raise(RenderError::Type::kTemplate, "truncate: the length is shorter than the end");
+  if (length_wanted < end_size)
+    raise(RenderError::Type::kTemplate, "truncate: the length is shorter than the end");
   if (leeway < 0) raise(RenderError::Type::kTemplate, "truncate: negative leeway");
   if (length(rt, v) <= length_wanted + leeway) return v;
   if (!v.is_string() || !end.is_string()) type_error("truncate wants a string");
@@ -142,7 +145,8 @@ Value join(Runtime& rt, const Value& v, Args& args) {
   if (args.has(1) && !args[1].is_none()) {
     CallArgs map;
     map.named.emplace_back("attribute", args[1]);
-    items = iterate(rt, apply_filter(rt, find_filter("map"), "map", rt.list(std::move(items)), std::move(map)));
+    items =
+        iterate(rt, apply_filter(rt, find_filter("map"), "map", rt.list(std::move(items)), std::move(map)));
   }
   TextBuilder out(rt);
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -171,7 +175,8 @@ void quote_url(Runtime& rt, TextBuilder& out, const Value& v, bool query) {
   rt.step(1 + text.text().size() / 16);
   for (char c : text.text()) {
     const auto u = static_cast<unsigned char>(c);
-    const bool plain = (u < 0x80 && is_alnum(u)) || c == '_' || c == '.' || c == '-' || c == '~' || (c == '/' && !query);
+    const bool plain =
+        (u < 0x80 && is_alnum(u)) || c == '_' || c == '.' || c == '-' || c == '~' || (c == '/' && !query);
     if (plain) {
       quoted += c;
     } else if (c == ' ' && query) {
@@ -215,7 +220,8 @@ Value xml_attributes(Runtime& rt, const Value& v, Args& args) {
   for (const auto& [k, x] : v.dict().items) {
     if (x.is_none() || x.is_undefined()) continue;
     if (!k.is_string()) type_error("expected string or bytes-like object");
-    if (k.text().find_first_of(" \t\n\r\f\v/>=") != std::string::npos) value_error("Invalid character in attribute name");
+    if (k.text().find_first_of(" \t\n\r\f\v/>=") != std::string::npos)
+      value_error("Invalid character in attribute name");
     if (out.size() != 0 || args.truth(0, true)) out.add(" ");
     out.add(pystr::escape(rt, k).str());
     out.add("=\"");

@@ -19,10 +19,10 @@ constexpr int kMaxPrecision = 500;
 
 struct Spec {
   std::string fill = " ";
-  char align = 0;        // < > = ^, or 0 for the type's own
+  char align = 0;  // < > = ^, or 0 for the type's own
   char sign = '-';
   bool alternate = false;
-  char group = 0;        // , or _
+  char group = 0;  // , or _
   Int width = 0;
   int precision = -1;
   char type = 0;
@@ -58,15 +58,24 @@ std::string float_digits(double d, char type, int precision, bool alternate) {
   return std::string(buffer, static_cast<std::size_t>(std::max(0, n)));
 }
 
-void add_padded(TextBuilder& out, const Spec& spec, std::string_view prefix, std::string_view body, char align) {
+void add_padded(TextBuilder& out, const Spec& spec, std::string_view prefix, std::string_view body,
+                char align) {
   const auto size = static_cast<Int>(prefix.size() + count_code_points(body));
   Int left = 0, right = 0, middle = 0;
   const Int missing = spec.width > size ? spec.width - size : 0;
   switch (align) {
-    case '<': right = missing; break;
-    case '^': left = missing / 2; right = missing - left; break;
-    case '=': middle = missing; break;
-    default: left = missing;
+    case '<':
+      right = missing;
+      break;
+    case '^':
+      left = missing / 2;
+      right = missing - left;
+      break;
+    case '=':
+      middle = missing;
+      break;
+    default:
+      left = missing;
   }
   for (; left > 0; --left) out.add(spec.fill);
   out.add(prefix);
@@ -82,7 +91,8 @@ void add_text(Runtime& rt, TextBuilder& out, const Spec& spec, const Str& s) {
     cut = pystr::pick(rt, s, 0, 1, spec.precision);
     text = &cut.str();
   }
-  const Int missing = spec.width > static_cast<Int>(text->chars) ? spec.width - static_cast<Int>(text->chars) : 0;
+  const Int missing =
+      spec.width > static_cast<Int>(text->chars) ? spec.width - static_cast<Int>(text->chars) : 0;
   const Int left = spec.align == '>' ? missing : spec.align == '^' ? missing / 2 : 0;
   for (Int i = 0; i < left; ++i) out.add(spec.fill);
   out.add(*text);
@@ -95,7 +105,10 @@ std::string sign_of(bool negative, const Spec& spec) {
 }
 
 void add_integer(TextBuilder& out, const Spec& spec, Int v) {
-  const int base = spec.type == 'x' || spec.type == 'X' ? 16 : spec.type == 'o' ? 8 : spec.type == 'b' ? 2 : 10;
+  const int base = spec.type == 'x' || spec.type == 'X' ? 16
+                   : spec.type == 'o'                   ? 8
+                   : spec.type == 'b'                   ? 2
+                                                        : 10;
   std::string prefix = sign_of(v < 0, spec);
   std::string digits = digits_of(v, base, spec.type == 'X');
   if (spec.precision > static_cast<int>(digits.size())) {
@@ -113,12 +126,14 @@ void add_float(TextBuilder& out, const Spec& spec, double d) {
     digits = float_repr(std::fabs(d));
   } else {
     const char type = percent ? 'f' : spec.type == 0 ? 'g' : spec.type;
-    digits = float_digits(percent ? d * 100 : d, type, spec.precision < 0 ? 6 : spec.precision, spec.alternate);
+    digits =
+        float_digits(percent ? d * 100 : d, type, spec.precision < 0 ? 6 : spec.precision, spec.alternate);
     if (spec.type == 0 && digits.find_first_of(".en") == digits.npos) digits += ".0";
   }
   if (spec.group != 0) insert_groups(digits, spec.group, 3);
   if (percent) digits += "%";
-  add_padded(out, spec, sign_of(std::signbit(d) && !std::isnan(d), spec), digits, spec.align == 0 ? '>' : spec.align);
+  add_padded(out, spec, sign_of(std::signbit(d) && !std::isnan(d), spec), digits,
+             spec.align == 0 ? '>' : spec.align);
 }
 
 // ---- printf
@@ -141,7 +156,8 @@ class Percent {
       plain = pos_;
     }
     out_.add(f_, plain, t.size());
-    const bool mapping = args_.is(Kind::kDict) || args_.is(Kind::kList) || args_.is(Kind::kRange) || args_.is_undefined();
+    const bool mapping =
+        args_.is(Kind::kDict) || args_.is(Kind::kList) || args_.is(Kind::kRange) || args_.is_undefined();
     const std::size_t given = args_.is(Kind::kTuple) ? args_.list().items.size() : 1;
     if (!mapping && used_ < given) type_error("not all arguments converted during string formatting");
     return out_.finish(f_.markup);
@@ -196,12 +212,18 @@ class Percent {
       c = take();
     }
     for (;; c = take()) {
-      if (c == '-') spec.align = '<';
-      else if (c == '+') spec.sign = '+';
-      else if (c == ' ') spec.sign = spec.sign == '+' ? '+' : ' ';
-      else if (c == '#') spec.alternate = true;
-      else if (c == '0') zero = true;
-      else break;
+      if (c == '-')
+        spec.align = '<';
+      else if (c == '+')
+        spec.sign = '+';
+      else if (c == ' ')
+        spec.sign = spec.sign == '+' ? '+' : ' ';
+      else if (c == '#')
+        spec.alternate = true;
+      else if (c == '0')
+        zero = true;
+      else
+        break;
     }
     if (c == '*' || (c >= '0' && c <= '9')) {
       spec.width = number(c);
@@ -219,7 +241,8 @@ class Percent {
         p = number(c);
         c = take();
       }
-      if (p > kMaxPrecision && c != 's') raise(RenderError::Type::kLimit, "a format's precision is too large");
+      if (p > kMaxPrecision && c != 's')
+        raise(RenderError::Type::kLimit, "a format's precision is too large");
       spec.precision = static_cast<int>(std::max<Int>(0, p));
     }
     while (c == 'h' || c == 'l' || c == 'L') c = take();
@@ -263,27 +286,42 @@ class Percent {
         add_text(rt_, out_, spec, text.str());
         return;
       }
-      case 'd': case 'i': case 'u': case 'x': case 'X': case 'o': integer(v, spec); return;
-      case 'e': case 'E': case 'f': case 'F': case 'g': case 'G': {
+      case 'd':
+      case 'i':
+      case 'u':
+      case 'x':
+      case 'X':
+      case 'o':
+        integer(v, spec);
+        return;
+      case 'e':
+      case 'E':
+      case 'f':
+      case 'F':
+      case 'g':
+      case 'G': {
         require_defined(v);
         if (!v.is_number()) type_error("must be real number, not " + std::string(type_name(v)));
         if (spec.precision < 0) spec.precision = 6;
         add_float(out_, spec, v.as_float());
         return;
       }
-      default: value_error(std::string("unsupported format character '") + c + "'");
+      default:
+        value_error(std::string("unsupported format character '") + c + "'");
     }
   }
 
   void integer(const Value& v, Spec& spec) {
     require_defined(v);
     if (!v.is_number()) {
-      type_error(std::string("%") + spec.type + " format: a real number is required, not " + std::string(type_name(v)));
+      type_error(std::string("%") + spec.type + " format: a real number is required, not " +
+                 std::string(type_name(v)));
     }
     const bool radix = spec.type == 'x' || spec.type == 'X' || spec.type == 'o';
     if (v.is(Kind::kFloat)) {
       if (radix) type_error(std::string("%") + spec.type + " format: an integer is required, not float");
-      if (!std::isfinite(v.as_float())) raise(RenderError::Type::kOverflow, "cannot convert float to integer");
+      if (!std::isfinite(v.as_float()))
+        raise(RenderError::Type::kOverflow, "cannot convert float to integer");
       if (std::fabs(v.as_float()) >= 0x1p126) raise(RenderError::Type::kOverflow, "an integer is too large");
     }
     if (spec.type == 'i' || spec.type == 'u') spec.type = 'd';
@@ -352,9 +390,12 @@ void format_value(Runtime& rt, TextBuilder& out, const Value& v, std::string_vie
     return;
   }
   Spec spec = parse_spec(text);
-  const auto any_of = [&](std::string_view types) { return spec.type == 0 || types.find(spec.type) != types.npos; };
+  const auto any_of = [&](std::string_view types) {
+    return spec.type == 0 || types.find(spec.type) != types.npos;
+  };
   const auto unknown = [&] {
-    value_error(std::string("Unknown format code '") + spec.type + "' for object of type '" + std::string(type_name(v)) + "'");
+    value_error(std::string("Unknown format code '") + spec.type + "' for object of type '" +
+                std::string(type_name(v)) + "'");
   };
   if (v.is_string()) {
     if (!any_of("s")) unknown();
@@ -422,14 +463,18 @@ class Braces {
     std::string_view rest = whole.substr(name_end);
     char conversion = 0;
     if (rest.starts_with('!')) {
-      if (rest.size() < 2 || (rest.size() > 2 && rest[2] != ':')) value_error("bad conversion in format string");
+      if (rest.size() < 2 || (rest.size() > 2 && rest[2] != ':'))
+        value_error("bad conversion in format string");
       conversion = rest[1];
       rest.remove_prefix(2);
     }
     Value v = lookup(whole.substr(0, name_end));
-    if (conversion == 's') v = to_string(rt_, v);
-    else if (conversion == 'r') v = repr(rt_, v);
-    else if (conversion != 0) value_error("unknown conversion in format string");
+    if (conversion == 's')
+      v = to_string(rt_, v);
+    else if (conversion == 'r')
+      v = repr(rt_, v);
+    else if (conversion != 0)
+      value_error("unknown conversion in format string");
     TextBuilder spec(rt_);
     if (rest.starts_with(':')) run(rt_.string(rest.substr(1)).str(), spec, depth + 1);
     if (!markup_) {
@@ -447,11 +492,13 @@ class Braces {
     const bool number = !name.empty() && name.find_first_not_of("0123456789") == name.npos;
     if (name.empty() || number) {
       const int mode = name.empty() ? 1 : 2;
-      if (mode_ != 0 && mode_ != mode) value_error("cannot switch between manual and automatic field numbering");
+      if (mode_ != 0 && mode_ != mode)
+        value_error("cannot switch between manual and automatic field numbering");
       mode_ = mode;
       if (name.size() > 9) value_error("Too many decimal digits in format string");
       const std::size_t i = name.empty() ? next_++ : static_cast<std::size_t>(std::stoul(std::string(name)));
-      if (i >= args_.positional.size()) raise(RenderError::Type::kLookup, "Replacement index " + std::to_string(i) + " out of range");
+      if (i >= args_.positional.size())
+        raise(RenderError::Type::kLookup, "Replacement index " + std::to_string(i) + " out of range");
       return args_.positional[i];
     }
     for (const auto& [key, v] : args_.named) {
@@ -466,12 +513,15 @@ class Braces {
     while (i < name.size()) {
       const bool item = name[i] == '[';
       const std::size_t begin = i + 1;
-      const std::size_t end = item ? name.find(']', begin) : std::min(name.find_first_of(".[", begin), name.size());
+      const std::size_t end =
+          item ? name.find(']', begin) : std::min(name.find_first_of(".[", begin), name.size());
       if (end == name.npos || end == begin) value_error("Empty attribute in format string");
       const std::string_view key = name.substr(begin, end - begin);
       const bool number = item && key.size() < 10 && key.find_first_not_of("0123456789") == key.npos;
-      if (!item) v = get_attribute(rt_, v, rt_.string(key));
-      else v = get_item(rt_, v, number ? Value::integer(std::stol(std::string(key))) : rt_.string(key));
+      if (!item)
+        v = get_attribute(rt_, v, rt_.string(key));
+      else
+        v = get_item(rt_, v, number ? Value::integer(std::stol(std::string(key))) : rt_.string(key));
       i = item ? end + 1 : end;
       if (item && i < name.size() && name[i] != '.' && name[i] != '[') {
         value_error("Only '.' or '[' may follow ']' in format field specifier");
@@ -489,7 +539,9 @@ class Braces {
 
 }  // namespace
 
-Value percent_format(Runtime& rt, const Str& format, const Value& args) { return Percent(rt, format, args).run(); }
+Value percent_format(Runtime& rt, const Str& format, const Value& args) {
+  return Percent(rt, format, args).run();
+}
 
 Value brace_format(Runtime& rt, const Str& format, const CallArgs& args) {
   TextBuilder out(rt);

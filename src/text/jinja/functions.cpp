@@ -7,7 +7,7 @@ namespace barg::text::jinja {
 
 namespace {
 
-constexpr Int kMaxRange = 100'000;       // the sandbox's own limit
+constexpr Int kMaxRange = 100'000;  // the sandbox's own limit
 constexpr std::size_t kMaxTimeFormat = 1024;
 
 Value range(Runtime& rt, Args& args) {
@@ -87,7 +87,8 @@ Value raise_exception(Runtime& rt, Args& args) {
 
 Value strftime_now(Runtime& rt, Args& args) {
   std::string format = args.text(0).text;
-  if (format.size() > kMaxTimeFormat) raise(RenderError::Type::kLimit, "strftime_now: the format is too long");
+  if (format.size() > kMaxTimeFormat)
+    raise(RenderError::Type::kLimit, "strftime_now: the format is too long");
   std::tm now{};
   if (rt.options().now) {
     now = *rt.options().now;
@@ -101,7 +102,8 @@ Value strftime_now(Runtime& rt, Args& args) {
     const std::time_t t = std::time(nullptr);
     localtime_r(&t, &now);
   }
-  // A naive datetime has no zone and, here, no microseconds; glibc would print its own, and pad without bound.
+  // A naive datetime has no zone and, here, no microseconds; glibc would print its own, and pad without
+  // bound.
   std::string plain;
   for (std::size_t i = 0; i < format.size(); ++i) {
     if (format[i] != '%' || i + 1 == format.size()) {

@@ -53,17 +53,31 @@ Flow Interpreter::exec(const Stmt& s) {
     case StmtKind::kOutput:
       for (const ExprPtr& e : s.exprs) print(eval(*e));
       return Flow::kNormal;
-    case StmtKind::kIf: return exec_if(s);
-    case StmtKind::kFor: return exec_for(s, eval(*s.expr), 0);
-    case StmtKind::kSet: exec_set(s); return Flow::kNormal;
-    case StmtKind::kSetBlock: return exec_set_block(s);
-    case StmtKind::kMacro: scope_->set(s.id, make_macro(*s.macro)); return Flow::kNormal;
-    case StmtKind::kCallBlock: exec_call_block(s); return Flow::kNormal;
-    case StmtKind::kFilterBlock: return exec_filter_block(s);
-    case StmtKind::kWith: return exec_with(s);
-    case StmtKind::kGeneration: return exec_block(s.block);
-    case StmtKind::kBreak: return Flow::kBreak;
-    case StmtKind::kContinue: return Flow::kContinue;
+    case StmtKind::kIf:
+      return exec_if(s);
+    case StmtKind::kFor:
+      return exec_for(s, eval(*s.expr), 0);
+    case StmtKind::kSet:
+      exec_set(s);
+      return Flow::kNormal;
+    case StmtKind::kSetBlock:
+      return exec_set_block(s);
+    case StmtKind::kMacro:
+      scope_->set(s.id, make_macro(*s.macro));
+      return Flow::kNormal;
+    case StmtKind::kCallBlock:
+      exec_call_block(s);
+      return Flow::kNormal;
+    case StmtKind::kFilterBlock:
+      return exec_filter_block(s);
+    case StmtKind::kWith:
+      return exec_with(s);
+    case StmtKind::kGeneration:
+      return exec_block(s.block);
+    case StmtKind::kBreak:
+      return Flow::kBreak;
+    case StmtKind::kContinue:
+      return Flow::kContinue;
   }
   return Flow::kNormal;
 }
@@ -93,7 +107,9 @@ void Interpreter::print(const Value& v) {
 
 void Interpreter::assign(const Expr& target, const Value& value, Scope& scope) {
   switch (target.kind) {
-    case ExprKind::kName: scope.set(target.id, value); return;
+    case ExprKind::kName:
+      scope.set(target.id, value);
+      return;
     case ExprKind::kNamespaceRef: {
       const Value ns = eval_name(target.id);
       if (!ns.is(Kind::kNamespace)) {
@@ -103,13 +119,14 @@ void Interpreter::assign(const Expr& target, const Value& value, Scope& scope) {
       ns.object<Namespace>().attributes.set(target.value, value);
       return;
     }
-    default: break;
+    default:
+      break;
   }
   const std::vector<Value> items = iterate(rt_, value);
   if (items.size() != target.items.size()) {
     value_error(items.size() < target.items.size()
-                    ? "not enough values to unpack (expected " + std::to_string(target.items.size()) + ", got " +
-                          std::to_string(items.size()) + ")"
+                    ? "not enough values to unpack (expected " + std::to_string(target.items.size()) +
+                          ", got " + std::to_string(items.size()) + ")"
                     : "too many values to unpack (expected " + std::to_string(target.items.size()) + ")");
   }
   for (std::size_t i = 0; i < items.size(); ++i) assign(*target.items[i], items[i], scope);
@@ -145,7 +162,8 @@ Flow Interpreter::exec_filter_block(const Stmt& s) {
   Flow flow = Flow::kNormal;
   const std::optional<Value> result = capture(s, flow);
   if (!result) return flow;
-  if (!result->is_string()) type_error("a filter block must give a str, not " + std::string(type_name(*result)));
+  if (!result->is_string())
+    type_error("a filter block must give a str, not " + std::string(type_name(*result)));
   print(*result);
   return flow;
 }

@@ -1,5 +1,5 @@
-// Interpreter: walks the AST of one template once. Statements in interpreter.cpp, expressions in eval.cpp, calls
-// of macros and loops in calls.cpp.
+// Interpreter: walks the AST of one template once. Statements in interpreter.cpp, expressions in eval.cpp,
+// calls of macros and loops in calls.cpp.
 //
 // Output goes to a stack of builders: block sets, filter blocks and macros capture theirs. Scopes are chains;
 // names found nowhere are the caller's variables, then the global functions, then undefined.
@@ -38,7 +38,7 @@ using ScopePtr = std::shared_ptr<Scope>;
 
 struct MacroObject final : Object {
   const Macro* macro = nullptr;
-  ScopePtr scope;   ///< where it was defined
+  ScopePtr scope;  ///< where it was defined
   std::string describe() const override;
 };
 
@@ -53,7 +53,7 @@ struct ItemSource {
 /// The `loop` variable.
 struct LoopObject final : Object {
   const Stmt* stmt = nullptr;
-  ScopePtr scope;       ///< around the loop
+  ScopePtr scope;  ///< around the loop
   ItemSource source;
   Int index0 = -1;
   int depth0 = 0;
@@ -129,11 +129,11 @@ class Interpreter {
 
   Runtime& rt_;
   const TemplateAst& ast_;
-  std::vector<Value> variables_;   // by NameId; missing where the caller gave none
+  std::vector<Value> variables_;  // by NameId; missing where the caller gave none
   std::vector<std::unique_ptr<TextBuilder>> out_;
   ScopePtr scope_;
-  // Scopes that macros hold. Kept and emptied at the end: a macro in its own scope is a cycle, and a long chain of
-  // them must not be destroyed by recursion.
+  // Scopes that macros hold. Kept and emptied at the end: a macro in its own scope is a cycle, and a long
+  // chain of them must not be destroyed by recursion.
   std::vector<ScopePtr> captured_;
   int depth_ = 0;
   int calls_ = 0;

@@ -142,7 +142,8 @@ class Lexer {
     }
   }
 
-  // `close` is "%}" or "#}" at i, with its sign before it: returns the end including what it swallows, or npos.
+  // `close` is "%}" or "#}" at i, with its sign before it: returns the end including what it swallows, or
+  // npos.
   std::size_t close_end(std::string_view close, std::size_t i) const {
     if (i < s_.size() && s_[i] == '+' && at(close, i + 1)) return i + 3;
     if (i < s_.size() && s_[i] == '-' && at(close, i + 1)) return skip_space(i + 3);
@@ -370,7 +371,8 @@ std::string Lexer::unescape(const std::string& raw) const {
       continue;
     } else if (e >= '0' && e <= '7') {
       char32_t v = static_cast<char32_t>(e - '0');
-      for (int n = 0; n < 2 && i < s.size() && s[i] >= '0' && s[i] <= '7'; ++n) v = v * 8 + static_cast<char32_t>(s[i++] - '0');
+      for (int n = 0; n < 2 && i < s.size() && s[i] >= '0' && s[i] <= '7'; ++n)
+        v = v * 8 + static_cast<char32_t>(s[i++] - '0');
       append_utf8(out, v);
     } else if (e == 'x' || e == 'u' || e == 'U') {
       const int digits = e == 'x' ? 2 : e == 'u' ? 4 : 8;

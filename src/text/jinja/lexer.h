@@ -1,6 +1,6 @@
-// Lexer: template source to tokens, with Jinja2's whitespace rules (trim_blocks, lstrip_blocks, `-` and `+`, no
-// trailing newline, newlines normalised) applied to the data between tags. Comments and raw blocks are gone.
-// Raises RenderError with "line N: ..." (the module's exception, see runtime.h). Pure function.
+// Lexer: template source to tokens, with Jinja2's whitespace rules (trim_blocks, lstrip_blocks, `-` and `+`,
+// no trailing newline, newlines normalised) applied to the data between tags. Comments and raw blocks are
+// gone. Raises RenderError with "line N: ..." (the module's exception, see runtime.h). Pure function.
 #pragma once
 
 #include <string>
@@ -11,13 +11,24 @@
 
 namespace barg::text::jinja {
 
-enum class Tok : std::uint8_t { kData, kVariableBegin, kVariableEnd, kBlockBegin, kBlockEnd,
-                                kName, kString, kInteger, kFloat, kOperator, kEof };
+enum class Tok : std::uint8_t {
+  kData,
+  kVariableBegin,
+  kVariableEnd,
+  kBlockBegin,
+  kBlockEnd,
+  kName,
+  kString,
+  kInteger,
+  kFloat,
+  kOperator,
+  kEof
+};
 
 struct Token {
   Tok type = Tok::kEof;
   int line = 1;
-  std::string text;   ///< data, name, decoded string or operator
+  std::string text;  ///< data, name, decoded string or operator
   Int integer = 0;
   double real = 0;
 };

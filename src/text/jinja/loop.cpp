@@ -17,7 +17,8 @@ ItemSource Interpreter::open(const Value& iterable) {
     return source;
   }
   if (!iterable.is_undefined()) {
-    if (!is_iterable(iterable)) type_error("'" + std::string(type_name(iterable)) + "' object is not iterable");
+    if (!is_iterable(iterable))
+      type_error("'" + std::string(type_name(iterable)) + "' object is not iterable");
     source.items = iterate(rt_, iterable);
   }
   source.size = static_cast<Int>(source.items.size());
@@ -25,8 +26,8 @@ ItemSource Interpreter::open(const Value& iterable) {
 }
 
 bool Interpreter::passes(const Stmt& s, const Value& item, Value& bound) {
-  // The filter runs in a scope of its own that knows the targets only; what it yields is the targets again, so a
-  // list that was unpacked comes out as a tuple.
+  // The filter runs in a scope of its own that knows the targets only; what it yields is the targets again,
+  // so a list that was unpacked comes out as a tuple.
   const ScopePtr outer = scope_;
   scope_ = std::make_shared<Scope>();
   rt_.charge(sizeof(Scope));

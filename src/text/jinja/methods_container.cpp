@@ -113,7 +113,8 @@ Value list_pop(Runtime& rt, const Value& v, Args& args) {
   const Int n = static_cast<Int>(items.size());
   Int at = args.integer(0, -1);
   if (at < 0) at += n;
-  if (at < 0 || at >= n) raise(RenderError::Type::kLookup, n == 0 ? "pop from empty list" : "pop index out of range");
+  if (at < 0 || at >= n)
+    raise(RenderError::Type::kLookup, n == 0 ? "pop from empty list" : "pop index out of range");
   rt.step(1 + items.size() / 16);
   Value item = items[static_cast<std::size_t>(at)];
   items.erase(items.begin() + static_cast<std::ptrdiff_t>(at));
@@ -161,7 +162,9 @@ Value set_default(Runtime& rt, const Value& v, Args& args) {
 
 // ---- numbers, loop, cycler
 
-Value is_integer(Runtime&, const Value& v, Args&) { return Value::boolean(v.as_float() == std::floor(v.as_float())); }
+Value is_integer(Runtime&, const Value& v, Args&) {
+  return Value::boolean(v.as_float() == std::floor(v.as_float()));
+}
 
 Value bit_length(Runtime&, const Value& v, Args&) {
   Int i = v.as_int() < 0 ? -v.as_int() : v.as_int(), n = 0;

@@ -74,7 +74,8 @@ Value power(const Value& a, const Value& b) {
     raise(RenderError::Type::kTemplate, "complex numbers are not supported");
   }
   const double r = std::pow(x, y);
-  if (std::isinf(r) && std::isfinite(x) && std::isfinite(y)) raise(RenderError::Type::kOverflow, "Result too large");
+  if (std::isinf(r) && std::isfinite(x) && std::isfinite(y))
+    raise(RenderError::Type::kOverflow, "Result too large");
   return Value::real(r);
 }
 
@@ -99,9 +100,12 @@ Value numbers(Binary op, const Value& a, const Value& b) {
     case Binary::kDiv:
       if (y == 0) by_zero(integers ? "division by zero" : "float division by zero");
       return Value::real(x / y);
-    case Binary::kFloorDiv: return integers ? Value::integer(floor_div(i, j)) : Value::real(float_floor_div(x, y));
-    case Binary::kMod: return integers ? Value::integer(modulo(i, j)) : Value::real(float_modulo(x, y));
-    case Binary::kPow: return power(a, b);
+    case Binary::kFloorDiv:
+      return integers ? Value::integer(floor_div(i, j)) : Value::real(float_floor_div(x, y));
+    case Binary::kMod:
+      return integers ? Value::integer(modulo(i, j)) : Value::real(float_modulo(x, y));
+    case Binary::kPow:
+      return power(a, b);
   }
   return Value();
 }

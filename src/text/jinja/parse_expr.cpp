@@ -112,7 +112,8 @@ ExprPtr Parser::compare() {
   ExprPtr first = sum();
   ExprPtr e = make(ExprKind::kCompare, first->line);
   while (true) {
-    const auto* row = std::find_if(std::begin(kOps), std::end(kOps), [&](const Row& r) { return is_op(r.op); });
+    const auto* row =
+        std::find_if(std::begin(kOps), std::end(kOps), [&](const Row& r) { return is_op(r.op); });
     if (row != std::end(kOps)) {
       next();
       e->ops.push_back(row->cmp);
@@ -157,11 +158,12 @@ ExprPtr Parser::product() {
     std::string_view op;
     ExprKind kind;
   };
-  static constexpr Row kOps[] = {{"*", ExprKind::kMul}, {"/", ExprKind::kDiv}, {"//", ExprKind::kFloorDiv},
-                                 {"%", ExprKind::kMod}};
+  static constexpr Row kOps[] = {
+      {"*", ExprKind::kMul}, {"/", ExprKind::kDiv}, {"//", ExprKind::kFloorDiv}, {"%", ExprKind::kMod}};
   ExprPtr e = power();
   while (true) {
-    const auto* row = std::find_if(std::begin(kOps), std::end(kOps), [&](const Row& r) { return is_op(r.op); });
+    const auto* row =
+        std::find_if(std::begin(kOps), std::end(kOps), [&](const Row& r) { return is_op(r.op); });
     if (row == std::end(kOps)) return e;
     const int line = next().line;
     e = binary_node(row->kind, std::move(e), power(), line);
@@ -402,8 +404,8 @@ ExprPtr Parser::parse_test(ExprPtr operand) {
   e->a = std::move(operand);
   e->name = dotted_name();
   e->builtin = find_test(e->name);
-  const bool starts_operand = is(Tok::kName) || is(Tok::kString) || is(Tok::kInteger) || is(Tok::kFloat) ||
-                              is_op("[") || is_op("{");
+  const bool starts_operand =
+      is(Tok::kName) || is(Tok::kString) || is(Tok::kInteger) || is(Tok::kFloat) || is_op("[") || is_op("{");
   if (is_op("(")) {
     e->call = arguments();
   } else {

@@ -66,16 +66,25 @@ std::string Parser::expect_name() {
 
 std::string Parser::describe(const Token& t) const {
   switch (t.type) {
-    case Tok::kData: return "template text";
-    case Tok::kVariableBegin: return "begin of print statement";
-    case Tok::kVariableEnd: return "end of print statement";
-    case Tok::kBlockBegin: return "begin of statement block";
-    case Tok::kBlockEnd: return "end of statement block";
-    case Tok::kString: return "a string";
+    case Tok::kData:
+      return "template text";
+    case Tok::kVariableBegin:
+      return "begin of print statement";
+    case Tok::kVariableEnd:
+      return "end of print statement";
+    case Tok::kBlockBegin:
+      return "begin of statement block";
+    case Tok::kBlockEnd:
+      return "end of statement block";
+    case Tok::kString:
+      return "a string";
     case Tok::kInteger:
-    case Tok::kFloat: return "a number";
-    case Tok::kEof: return "end of template";
-    default: return "'" + t.text.substr(0, 60) + "'";
+    case Tok::kFloat:
+      return "a number";
+    case Tok::kEof:
+      return "end of template";
+    default:
+      return "'" + t.text.substr(0, 60) + "'";
   }
 }
 
@@ -133,14 +142,20 @@ std::unique_ptr<Stmt> Parser::statement() {
     std::unique_ptr<Stmt> (Parser::*parse)();
   };
   static constexpr Row kStatements[] = {
-      {"for", &Parser::parse_for},         {"if", &Parser::parse_if},
-      {"set", &Parser::parse_set},         {"macro", &Parser::parse_macro},
-      {"call", &Parser::parse_call_block}, {"filter", &Parser::parse_filter_block},
-      {"with", &Parser::parse_with},       {"print", &Parser::parse_print},
-      {"break", &Parser::parse_jump},      {"continue", &Parser::parse_jump},
+      {"for", &Parser::parse_for},
+      {"if", &Parser::parse_if},
+      {"set", &Parser::parse_set},
+      {"macro", &Parser::parse_macro},
+      {"call", &Parser::parse_call_block},
+      {"filter", &Parser::parse_filter_block},
+      {"with", &Parser::parse_with},
+      {"print", &Parser::parse_print},
+      {"break", &Parser::parse_jump},
+      {"continue", &Parser::parse_jump},
       {"generation", &Parser::parse_generation},
   };
-  static constexpr std::string_view kUnsupported[] = {"include", "import", "from", "extends", "block", "autoescape"};
+  static constexpr std::string_view kUnsupported[] = {"include", "import", "from",
+                                                      "extends", "block",  "autoescape"};
   if (!is(Tok::kName)) syntax_error(current().line, "tag name expected");
   const std::string& tag = current().text;
   for (const Row& row : kStatements) {
@@ -324,7 +339,8 @@ std::unique_ptr<Stmt> Parser::parse_jump() {
 }
 
 ExprPtr Parser::assign_target(bool until_in, bool with_namespace) {
-  ExprPtr e = parse_tuple({.simplified = true, .with_namespace = with_namespace,
+  ExprPtr e = parse_tuple({.simplified = true,
+                           .with_namespace = with_namespace,
                            .end_name = until_in ? "in" : std::string_view()});
   check_target(*e);
   return e;
@@ -332,7 +348,8 @@ ExprPtr Parser::assign_target(bool until_in, bool with_namespace) {
 
 void Parser::check_target(const Expr& target) const {
   switch (target.kind) {
-    case ExprKind::kNamespaceRef: return;
+    case ExprKind::kNamespaceRef:
+      return;
     case ExprKind::kName:
       if (target.name != "true" && target.name != "false" && target.name != "none" && target.name != "True" &&
           target.name != "False" && target.name != "None") {
@@ -342,14 +359,16 @@ void Parser::check_target(const Expr& target) const {
     case ExprKind::kTuple:
       for (const ExprPtr& e : target.items) check_target(*e);
       return;
-    default: break;
+    default:
+      break;
   }
   syntax_error(target.line, "can't assign to this expression");
 }
 
 std::unique_ptr<TemplateAst> parse_template(std::string_view source, const Limits& limits) {
   if (source.size() > limits.source_bytes) {
-    raise(RenderError::Type::kLimit, "the template is larger than " + std::to_string(limits.source_bytes) + " bytes");
+    raise(RenderError::Type::kLimit,
+          "the template is larger than " + std::to_string(limits.source_bytes) + " bytes");
   }
   std::unique_ptr<TemplateAst> ast = Parser(source, limits).run();
   resolve_scopes(*ast);

@@ -1,6 +1,6 @@
-// Parser: tokens to AST. The grammar and precedences are those of Jinja2's parser.py, function by function, so
-// that what it refuses is refused here; statements this project does not have (include, import, extends, block,
-// autoescape) are errors that name them. Raises RenderError with "line N: ...". Pure function.
+// Parser: tokens to AST. The grammar and precedences are those of Jinja2's parser.py, function by function,
+// so that what it refuses is refused here; statements this project does not have (include, import, extends,
+// block, autoescape) are errors that name them. Raises RenderError with "line N: ...". Pure function.
 #pragma once
 
 #include <memory>

@@ -45,9 +45,12 @@ bool less_numbers(const Value& a, const Value& b) {
 
 Value view_item(Runtime& rt, const View& view, const std::pair<Value, Value>& item) {
   switch (view.what) {
-    case View::What::kKeys: return item.first;
-    case View::What::kValues: return item.second;
-    case View::What::kItems: break;
+    case View::What::kKeys:
+      return item.first;
+    case View::What::kValues:
+      return item.second;
+    case View::What::kItems:
+      break;
   }
   return rt.tuple({item.first, item.second});
 }
@@ -66,13 +69,19 @@ bool equals(Runtime& rt, const Value& a, const Value& b) {
   switch (a.kind()) {
     case Kind::kNone:
     case Kind::kMissing:
-    case Kind::kUndefined: return true;
-    case Kind::kString: return a.text() == b.text();
+    case Kind::kUndefined:
+      return true;
+    case Kind::kString:
+      return a.text() == b.text();
     case Kind::kList:
-    case Kind::kTuple: return a.shared() == b.shared() || equal_items(rt, a.list().items, b.list().items);
-    case Kind::kDict: return a.shared() == b.shared() || equal_dicts(rt, a.dict(), b.dict());
-    case Kind::kRange: return equal_items(rt, iterate(rt, a), iterate(rt, b));
-    default: return a.shared() == b.shared();
+    case Kind::kTuple:
+      return a.shared() == b.shared() || equal_items(rt, a.list().items, b.list().items);
+    case Kind::kDict:
+      return a.shared() == b.shared() || equal_dicts(rt, a.dict(), b.dict());
+    case Kind::kRange:
+      return equal_items(rt, iterate(rt, a), iterate(rt, b));
+    default:
+      return a.shared() == b.shared();
   }
 }
 
@@ -138,15 +147,18 @@ bool is_iterable(const Value& v) {
     case Kind::kDict:
     case Kind::kRange:
     case Kind::kView:
-    case Kind::kIterator: return true;
-    default: return false;
+    case Kind::kIterator:
+      return true;
+    default:
+      return false;
   }
 }
 
 std::vector<Value> iterate(Runtime& rt, const Value& v) {
   Items out;
   switch (v.kind()) {
-    case Kind::kUndefined: break;
+    case Kind::kUndefined:
+      break;
     case Kind::kString: {
       const Str& s = v.str();
       rt.step(s.chars);
@@ -160,7 +172,9 @@ std::vector<Value> iterate(Runtime& rt, const Value& v) {
       break;
     }
     case Kind::kList:
-    case Kind::kTuple: out = v.list().items; break;
+    case Kind::kTuple:
+      out = v.list().items;
+      break;
     case Kind::kDict:
       for (const auto& item : v.dict().items) out.push_back(item.first);
       break;
@@ -183,7 +197,8 @@ std::vector<Value> iterate(Runtime& rt, const Value& v) {
       if (!it.error.empty()) raise(RenderError::Type::kTemplate, it.error);
       break;
     }
-    default: type_error("'" + std::string(type_name(v)) + "' object is not iterable");
+    default:
+      type_error("'" + std::string(type_name(v)) + "' object is not iterable");
   }
   rt.step(out.size());
   rt.charge(out.size() * sizeof(Value));
@@ -192,14 +207,21 @@ std::vector<Value> iterate(Runtime& rt, const Value& v) {
 
 Int length(Runtime&, const Value& v) {
   switch (v.kind()) {
-    case Kind::kUndefined: return 0;
-    case Kind::kString: return static_cast<Int>(v.str().chars);
+    case Kind::kUndefined:
+      return 0;
+    case Kind::kString:
+      return static_cast<Int>(v.str().chars);
     case Kind::kList:
-    case Kind::kTuple: return static_cast<Int>(v.list().items.size());
-    case Kind::kDict: return static_cast<Int>(v.dict().items.size());
-    case Kind::kRange: return v.object<RangeObject>().size();
-    case Kind::kView: return static_cast<Int>(v.object<View>().dict.dict().items.size());
-    default: type_error("object of type '" + std::string(type_name(v)) + "' has no len()");
+    case Kind::kTuple:
+      return static_cast<Int>(v.list().items.size());
+    case Kind::kDict:
+      return static_cast<Int>(v.dict().items.size());
+    case Kind::kRange:
+      return v.object<RangeObject>().size();
+    case Kind::kView:
+      return static_cast<Int>(v.object<View>().dict.dict().items.size());
+    default:
+      type_error("object of type '" + std::string(type_name(v)) + "' has no len()");
   }
 }
 
@@ -209,16 +231,21 @@ bool any_untrusted(Runtime& rt, const Value& v) {
     return std::any_of(items.begin(), items.end(), [&](const Value& x) { return any_untrusted(rt, x); });
   };
   switch (v.kind()) {
-    case Kind::kString: return !v.str().marks.empty();
+    case Kind::kString:
+      return !v.str().marks.empty();
     case Kind::kList:
-    case Kind::kTuple: return any(v.list().items);
-    case Kind::kIterator: return any(v.object<Iterator>().items);
-    case Kind::kView: return any_untrusted(rt, v.object<View>().dict);
+    case Kind::kTuple:
+      return any(v.list().items);
+    case Kind::kIterator:
+      return any(v.object<Iterator>().items);
+    case Kind::kView:
+      return any_untrusted(rt, v.object<View>().dict);
     case Kind::kDict:
       return std::any_of(v.dict().items.begin(), v.dict().items.end(), [&](const auto& item) {
         return any_untrusted(rt, item.first) || any_untrusted(rt, item.second);
       });
-    default: return false;
+    default:
+      return false;
   }
 }
 

@@ -55,7 +55,9 @@ std::size_t rskip_space(const std::string& s, std::size_t i) {
 
 // Python's final-sigma rule: a capital sigma at the end of a word becomes U+03C2.
 bool final_sigma(const std::string& s, std::size_t begin, std::size_t end) {
-  const auto ignorable = [](char32_t c) { return c == '\'' || c == '.' || c == ':' || c == 0xB7 || c == 0x2019; };
+  const auto ignorable = [](char32_t c) {
+    return c == '\'' || c == '.' || c == ':' || c == 0xB7 || c == 0x2019;
+  };
   std::size_t i = begin;
   bool before = false;
   while (i > 0) {
@@ -136,12 +138,23 @@ Value escape(Runtime& rt, const Value& v) {
   for (std::size_t i = 0; i < s.text.size(); ++i) {
     std::string_view entity;
     switch (s.text[i]) {
-      case '&': entity = "&amp;"; break;
-      case '<': entity = "&lt;"; break;
-      case '>': entity = "&gt;"; break;
-      case '\'': entity = "&#39;"; break;
-      case '"': entity = "&#34;"; break;
-      default: continue;
+      case '&':
+        entity = "&amp;";
+        break;
+      case '<':
+        entity = "&lt;";
+        break;
+      case '>':
+        entity = "&gt;";
+        break;
+      case '\'':
+        entity = "&#39;";
+        break;
+      case '"':
+        entity = "&#34;";
+        break;
+      default:
+        continue;
     }
     out.add(s, plain, i);
     out.add(entity, marks.at(i));
@@ -316,7 +329,8 @@ std::vector<Value> splitlines(Runtime& rt, const Str& s, bool keep_ends) {
 }
 
 Value replace(Runtime& rt, const Str& s, const Str& from, const Str& to, Int limit) {
-  const Value escaped = s.markup && !to.markup ? escape(rt, Value(Kind::kString, std::make_shared<Str>(to))) : Value();
+  const Value escaped =
+      s.markup && !to.markup ? escape(rt, Value(Kind::kString, std::make_shared<Str>(to))) : Value();
   const Str& with = escaped.is_none() ? to : escaped.str();
   const std::string& t = s.text;
   TextBuilder out(rt);
@@ -361,12 +375,23 @@ Value change_case(Runtime& rt, const Str& s, Case how) {
     const char32_t c = decode(s.text, i);
     CaseMap map = CaseMap::kLower;
     switch (how) {
-      case Case::kLower: break;
-      case Case::kFold: map = CaseMap::kFold; break;
-      case Case::kUpper: map = CaseMap::kUpper; break;
-      case Case::kTitle: map = in_word ? CaseMap::kLower : CaseMap::kTitle; break;
-      case Case::kCapitalize: map = at == 0 ? CaseMap::kTitle : CaseMap::kLower; break;
-      case Case::kSwap: map = is_upper(c) ? CaseMap::kLower : is_lower(c) ? CaseMap::kUpper : CaseMap::kLower; break;
+      case Case::kLower:
+        break;
+      case Case::kFold:
+        map = CaseMap::kFold;
+        break;
+      case Case::kUpper:
+        map = CaseMap::kUpper;
+        break;
+      case Case::kTitle:
+        map = in_word ? CaseMap::kLower : CaseMap::kTitle;
+        break;
+      case Case::kCapitalize:
+        map = at == 0 ? CaseMap::kTitle : CaseMap::kLower;
+        break;
+      case Case::kSwap:
+        map = is_upper(c) ? CaseMap::kLower : is_lower(c) ? CaseMap::kUpper : CaseMap::kLower;
+        break;
     }
     in_word = is_lower(c) || is_upper(c) || is_title(c);
     mapped.clear();

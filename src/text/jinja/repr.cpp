@@ -14,11 +14,20 @@ void append_hex(std::string& out, char32_t c, int digits) {
 
 void append_escaped(std::string& out, char32_t c, char quote) {
   switch (c) {
-    case '\\': out += "\\\\"; return;
-    case '\n': out += "\\n"; return;
-    case '\r': out += "\\r"; return;
-    case '\t': out += "\\t"; return;
-    default: break;
+    case '\\':
+      out += "\\\\";
+      return;
+    case '\n':
+      out += "\\n";
+      return;
+    case '\r':
+      out += "\\r";
+      return;
+    case '\t':
+      out += "\\t";
+      return;
+    default:
+      break;
   }
   if (c == static_cast<unsigned char>(quote)) {
     out += '\\';
@@ -52,20 +61,32 @@ class Printer {
   void repr(const Value& v) {
     rt_.step();
     // Namespaces may hold themselves, so depth is counted here and not taken from the value.
-    if (depth_ > 2 * rt_.limits().call_depth) raise(RenderError::Type::kLimit, "a value is nested too deeply to print");
+    if (depth_ > 2 * rt_.limits().call_depth)
+      raise(RenderError::Type::kLimit, "a value is nested too deeply to print");
     ++depth_;
     switch (v.kind()) {
-      case Kind::kString: string(v.str()); break;
-      case Kind::kList: items("[", v.list().items, "]"); break;
-      case Kind::kTuple: tuple(v.list()); break;
-      case Kind::kDict: dict(v.dict()); break;
-      case Kind::kView: view(v.object<View>()); break;
+      case Kind::kString:
+        string(v.str());
+        break;
+      case Kind::kList:
+        items("[", v.list().items, "]");
+        break;
+      case Kind::kTuple:
+        tuple(v.list());
+        break;
+      case Kind::kDict:
+        dict(v.dict());
+        break;
+      case Kind::kView:
+        view(v.object<View>());
+        break;
       case Kind::kNamespace:
         out_.add("<Namespace ");
         dict(v.object<Namespace>().attributes);
         out_.add(">");
         break;
-      default: scalar(v);
+      default:
+        scalar(v);
     }
     --depth_;
   }
@@ -73,13 +94,25 @@ class Printer {
  private:
   void scalar(const Value& v) {
     switch (v.kind()) {
-      case Kind::kNone: out_.add("None"); break;
-      case Kind::kBool: out_.add(v.as_bool() ? "True" : "False"); break;
-      case Kind::kInt: out_.add(int_text(v.as_int())); break;
-      case Kind::kFloat: out_.add(float_repr(v.as_float())); break;
+      case Kind::kNone:
+        out_.add("None");
+        break;
+      case Kind::kBool:
+        out_.add(v.as_bool() ? "True" : "False");
+        break;
+      case Kind::kInt:
+        out_.add(int_text(v.as_int()));
+        break;
+      case Kind::kFloat:
+        out_.add(float_repr(v.as_float()));
+        break;
       case Kind::kMissing:
-      case Kind::kUndefined: out_.add("Undefined"); break;
-      case Kind::kRange: range(v.object<RangeObject>()); break;
+      case Kind::kUndefined:
+        out_.add("Undefined");
+        break;
+      case Kind::kRange:
+        range(v.object<RangeObject>());
+        break;
       default: {
         const std::string text = v.shared() ? v.shared()->describe() : std::string();
         out_.add(text.empty() ? "<" + std::string(type_name(v)) + " object>" : text);
@@ -125,9 +158,15 @@ class Printer {
     std::vector<Value> list;
     for (const auto& [key, value] : v.dict.dict().items) {
       switch (v.what) {
-        case View::What::kKeys: list.push_back(key); break;
-        case View::What::kValues: list.push_back(value); break;
-        case View::What::kItems: list.push_back(rt_.tuple({key, value})); break;
+        case View::What::kKeys:
+          list.push_back(key);
+          break;
+        case View::What::kValues:
+          list.push_back(value);
+          break;
+        case View::What::kItems:
+          list.push_back(rt_.tuple({key, value}));
+          break;
       }
     }
     items("[", list, "])");

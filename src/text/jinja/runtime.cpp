@@ -12,7 +12,8 @@ constexpr std::size_t kMaxMessage = 2048;
 
 std::size_t saturating(std::size_t base, std::size_t each, std::size_t count) {
   std::size_t product = 0, sum = 0;
-  if (__builtin_mul_overflow(each, count, &product) || __builtin_add_overflow(base, product, &sum)) return SIZE_MAX;
+  if (__builtin_mul_overflow(each, count, &product) || __builtin_add_overflow(base, product, &sum))
+    return SIZE_MAX;
   return sum;
 }
 
@@ -49,7 +50,8 @@ Runtime::~Runtime() {
 Runtime::Nested::Nested(Runtime& r) : runtime(r) {
   if (++r.nested_ > r.limits_.call_depth) {
     --r.nested_;
-    raise(RenderError::Type::kLimit, "filters are nested more than " + std::to_string(r.limits_.call_depth) + " deep");
+    raise(RenderError::Type::kLimit,
+          "filters are nested more than " + std::to_string(r.limits_.call_depth) + " deep");
   }
 }
 
@@ -73,7 +75,8 @@ void Runtime::charge_string(std::size_t bytes) {
 
 int Runtime::checked_depth(int deepest_child) const {
   if (deepest_child >= limits_.call_depth) {
-    raise(RenderError::Type::kLimit, "values are nested more than " + std::to_string(limits_.call_depth) + " deep");
+    raise(RenderError::Type::kLimit,
+          "values are nested more than " + std::to_string(limits_.call_depth) + " deep");
   }
   return deepest_child + 1;
 }
@@ -128,7 +131,8 @@ Value Runtime::undefined(const Value& obj, const Value& name) {
     std::string_view shown = name.text();
     return undefined("'" + type + "' has no attribute '" + std::string(shown.substr(0, 200)) + "'");
   }
-  return undefined(type + " has no element " + (name.is(Kind::kInt) ? int_text(name.as_int()) : "of that kind"));
+  return undefined(type + " has no element " +
+                   (name.is(Kind::kInt) ? int_text(name.as_int()) : "of that kind"));
 }
 
 Value Runtime::range(Int start, Int stop, Int step_by) {

@@ -24,8 +24,12 @@ struct RenderError {
 };
 
 [[noreturn]] void raise(RenderError::Type type, std::string message);
-[[noreturn]] inline void type_error(std::string message) { raise(RenderError::Type::kType, std::move(message)); }
-[[noreturn]] inline void value_error(std::string message) { raise(RenderError::Type::kValue, std::move(message)); }
+[[noreturn]] inline void type_error(std::string message) {
+  raise(RenderError::Type::kType, std::move(message));
+}
+[[noreturn]] inline void value_error(std::string message) {
+  raise(RenderError::Type::kValue, std::move(message));
+}
 
 /// Arguments of a call as written: positional, then by name.
 struct CallArgs {
@@ -42,7 +46,8 @@ class Runtime {
 
   /// One unit of work, or `n`. Raises kLimit when the budget is spent.
   void step(std::uint64_t n = 1) {
-    if (n > steps_left_) [[unlikely]] out_of_steps();
+    if (n > steps_left_) [[unlikely]]
+      out_of_steps();
     steps_left_ -= n;
   }
   /// Bytes about to be allocated. Raises kLimit.

@@ -30,8 +30,9 @@ class Resolver {
   }
 
  private:
-  // What a frame's body reads and sets, in order, without the frames inside it. A name that is set before it is
-  // read, and that no outer frame knows, is missing until then; one set in some branch only is looked up first.
+  // What a frame's body reads and sets, in order, without the frames inside it. A name that is set before it
+  // is read, and that no outer frame knows, is missing until then; one set in some branch only is looked up
+  // first.
   void analyze(Frame& frame, const Body& body, bool in_branch, std::vector<NameId>& missing) {
     const auto load = [&](const Expr* e) {
       for_each_expr(e, [&](const Expr& x) {
@@ -60,10 +61,17 @@ class Resolver {
           }
           break;
         case StmtKind::kSet:
-        case StmtKind::kSetBlock: store_target(s->target.get()); break;
-        case StmtKind::kMacro: store(s->id); break;
-        case StmtKind::kFilterBlock: load(s->filter.get()); break;
-        default: break;
+        case StmtKind::kSetBlock:
+          store_target(s->target.get());
+          break;
+        case StmtKind::kMacro:
+          store(s->id);
+          break;
+        case StmtKind::kFilterBlock:
+          load(s->filter.get());
+          break;
+        default:
+          break;
       }
     }
   }
@@ -126,7 +134,8 @@ class Resolver {
     }
     find_special(macro);
     const auto has = [&](NameId id) {
-      return std::any_of(macro.parameters.begin(), macro.parameters.end(), [&](const auto& p) { return p.first == id; });
+      return std::any_of(macro.parameters.begin(), macro.parameters.end(),
+                         [&](const auto& p) { return p.first == id; });
     };
     if (macro.uses_caller) inner.refs.insert(macro.caller);
     if (has(macro.kwargs)) macro.uses_kwargs = false;
@@ -193,7 +202,8 @@ class Resolver {
     if (e->kind == ExprKind::kCondition) return;
     if (e->kind == ExprKind::kFilter || e->kind == ExprKind::kTest) {
       const char* what = e->kind == ExprKind::kFilter ? "filter" : "test";
-      if (e->builtin == nullptr) syntax_error(e->line, std::string("no ") + what + " named '" + e->name + "'");
+      if (e->builtin == nullptr)
+        syntax_error(e->line, std::string("no ") + what + " named '" + e->name + "'");
     }
     for (const Expr* child : {e->a.get(), e->b.get(), e->c.get()}) check(child, soft);
     for (const ExprPtr& item : e->items) check(item.get(), soft);

@@ -1,6 +1,6 @@
-// Scopes: what Jinja2's compiler knows before a template runs. Fills Block::missing and Macro::uses_*, and refuses
-// what the compiler refuses: unknown filters and tests outside of conditions, assignments to `loop` inside loops.
-// Raises RenderError with "line N: ...". Called once by the parser.
+// Scopes: what Jinja2's compiler knows before a template runs. Fills Block::missing and Macro::uses_*, and
+// refuses what the compiler refuses: unknown filters and tests outside of conditions, assignments to `loop`
+// inside loops. Raises RenderError with "line N: ...". Called once by the parser.
 #pragma once
 
 #include "text/jinja/ast.h"
@@ -10,8 +10,10 @@ namespace barg::text::jinja {
 void resolve_scopes(TemplateAst& ast);
 
 /// Visits every expression below `body`, inner ones after their parents, nested blocks included.
-template <class Visit> void for_each_expr(const Body& body, const Visit& visit);
-template <class Visit> void for_each_expr(const Expr* e, const Visit& visit);
+template <class Visit>
+void for_each_expr(const Body& body, const Visit& visit);
+template <class Visit>
+void for_each_expr(const Expr* e, const Visit& visit);
 
 // -- implementation
 
@@ -31,7 +33,8 @@ void for_each_expr(const Expr* e, const Visit& visit) {
 template <class Visit>
 void for_each_expr(const Body& body, const Visit& visit) {
   for (const auto& s : body) {
-    for (const Expr* e : {s->target.get(), s->expr.get(), s->test.get(), s->filter.get()}) for_each_expr(e, visit);
+    for (const Expr* e : {s->target.get(), s->expr.get(), s->test.get(), s->filter.get()})
+      for_each_expr(e, visit);
     for (const ExprPtr& e : s->targets) for_each_expr(e.get(), visit);
     for (const ExprPtr& e : s->exprs) for_each_expr(e.get(), visit);
     for (const auto& [test, branch] : s->branches) {

@@ -28,12 +28,18 @@ class FromJson {
 
   Value convert(const Json& v) {
     switch (v.type()) {
-      case Json::Type::kNull: return Value();
-      case Json::Type::kBool: return Value::boolean(v.as_bool());
-      case Json::Type::kInt: return Value::integer(v.as_int());
-      case Json::Type::kUint: return Value::integer(static_cast<Int>(v.as_uint()));
-      case Json::Type::kDouble: return Value::real(v.as_double());
-      case Json::Type::kString: return text(v.as_string());
+      case Json::Type::kNull:
+        return Value();
+      case Json::Type::kBool:
+        return Value::boolean(v.as_bool());
+      case Json::Type::kInt:
+        return Value::integer(v.as_int());
+      case Json::Type::kUint:
+        return Value::integer(static_cast<Int>(v.as_uint()));
+      case Json::Type::kDouble:
+        return Value::real(v.as_double());
+      case Json::Type::kString:
+        return text(v.as_string());
       case Json::Type::kArray: {
         std::vector<Value> items;
         items.reserve(v.as_array().size());
@@ -67,7 +73,8 @@ bool deeper_than(const Json& v, int limit) {
   const auto deep = [&](const Json& child) { return deeper_than(child, limit - 1); };
   if (v.is_array()) return std::any_of(v.as_array().begin(), v.as_array().end(), deep);
   if (v.is_object()) {
-    return std::any_of(v.as_object().begin(), v.as_object().end(), [&](const auto& m) { return deep(m.second); });
+    return std::any_of(v.as_object().begin(), v.as_object().end(),
+                       [&](const auto& m) { return deep(m.second); });
   }
   return false;
 }
@@ -75,7 +82,8 @@ bool deeper_than(const Json& v, int limit) {
 std::vector<Value> bind_names(Runtime& rt, const TemplateAst& ast, const std::vector<Variable>& variables) {
   std::vector<Value> out(ast.names.size(), Value::missing());
   for (std::size_t i = 0; i < ast.names.size(); ++i) {
-    const auto given = std::find_if(variables.begin(), variables.end(), [&](const Variable& v) { return v.name == ast.names[i]; });
+    const auto given = std::find_if(variables.begin(), variables.end(),
+                                    [&](const Variable& v) { return v.name == ast.names[i]; });
     if (given != variables.end()) {
       out[i] = FromJson(rt, given->trusted).convert(*given->value);
       continue;
@@ -92,7 +100,8 @@ std::vector<Value> bind_names(Runtime& rt, const TemplateAst& ast, const std::ve
 
 }  // namespace
 
-Template::Template(std::unique_ptr<const TemplateAst> ast, const Limits& limits) : ast_(std::move(ast)), limits_(limits) {}
+Template::Template(std::unique_ptr<const TemplateAst> ast, const Limits& limits)
+    : ast_(std::move(ast)), limits_(limits) {}
 Template::~Template() = default;
 
 Result<std::shared_ptr<const Template>> Template::parse(std::string_view source, const Limits& limits) {
@@ -104,7 +113,8 @@ Result<std::shared_ptr<const Template>> Template::parse(std::string_view source,
   }
 }
 
-Result<MarkedString> Template::render(const std::vector<Variable>& variables, const RenderOptions& options) const {
+Result<MarkedString> Template::render(const std::vector<Variable>& variables,
+                                      const RenderOptions& options) const {
   std::size_t input = 0;
   for (const Variable& v : variables) {
     if (deeper_than(*v.value, limits_.call_depth - 1)) {

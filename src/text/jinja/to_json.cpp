@@ -26,7 +26,8 @@ class Dumper {
     }
     if (args.has(2) && !args[2].is_none()) {
       const std::vector<Value> pair = iterate(rt, args[2]);
-      if (pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string()) value_error("tojson: separators must be two strings");
+      if (pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string())
+        value_error("tojson: separators must be two strings");
       item_ = pair[0].text();
       colon_ = pair[1].text();
     }
@@ -48,15 +49,30 @@ class Dumper {
   void dump(const Value& v, int level) {
     rt_.step();
     switch (v.kind()) {
-      case Kind::kNone: out_.add("null"); return;
-      case Kind::kBool: out_.add(v.as_bool() ? "true" : "false"); return;
-      case Kind::kInt: out_.add(int_text(v.as_int())); return;
-      case Kind::kFloat: out_.add(number(v.as_float())); return;
-      case Kind::kString: out_.add(quoted(v.text()), !v.str().marks.empty()); return;
+      case Kind::kNone:
+        out_.add("null");
+        return;
+      case Kind::kBool:
+        out_.add(v.as_bool() ? "true" : "false");
+        return;
+      case Kind::kInt:
+        out_.add(int_text(v.as_int()));
+        return;
+      case Kind::kFloat:
+        out_.add(number(v.as_float()));
+        return;
+      case Kind::kString:
+        out_.add(quoted(v.text()), !v.str().marks.empty());
+        return;
       case Kind::kList:
-      case Kind::kTuple: list(v.list().items, level); return;
-      case Kind::kDict: dict(v.dict(), level); return;
-      default: type_error("Object of type " + std::string(type_name(v)) + " is not JSON serializable");
+      case Kind::kTuple:
+        list(v.list().items, level);
+        return;
+      case Kind::kDict:
+        dict(v.dict(), level);
+        return;
+      default:
+        type_error("Object of type " + std::string(type_name(v)) + " is not JSON serializable");
     }
   }
 
@@ -83,7 +99,9 @@ class Dumper {
 
   void key(const Value& k) {
     switch (k.kind()) {
-      case Kind::kString: out_.add(quoted(k.text()), !k.str().marks.empty()); return;
+      case Kind::kString:
+        out_.add(quoted(k.text()), !k.str().marks.empty());
+        return;
       case Kind::kNone:
       case Kind::kBool:
       case Kind::kInt:
@@ -92,7 +110,8 @@ class Dumper {
         dump(k, 0);
         out_.add("\"");
         return;
-      default: type_error("keys must be str, int, float, bool or None, not " + std::string(type_name(k)));
+      default:
+        type_error("keys must be str, int, float, bool or None, not " + std::string(type_name(k)));
     }
   }
 
@@ -105,7 +124,8 @@ class Dumper {
     rt_.charge(d.items.size() * sizeof(void*));
     for (const auto& item : d.items) items.push_back(&item);
     if (sort_) {
-      std::stable_sort(items.begin(), items.end(), [&](const auto* a, const auto* b) { return less(rt_, a->first, b->first); });
+      std::stable_sort(items.begin(), items.end(),
+                       [&](const auto* a, const auto* b) { return less(rt_, a->first, b->first); });
     }
     out_.add("{");
     for (std::size_t i = 0; i < items.size(); ++i) {
@@ -131,14 +151,29 @@ class Dumper {
       const std::size_t begin = i;
       const char32_t c = decode(s, i);
       switch (c) {
-        case '"': out += "\\\""; continue;
-        case '\\': out += "\\\\"; continue;
-        case '\n': out += "\\n"; continue;
-        case '\r': out += "\\r"; continue;
-        case '\t': out += "\\t"; continue;
-        case '\f': out += "\\f"; continue;
-        case '\b': out += "\\b"; continue;
-        default: break;
+        case '"':
+          out += "\\\"";
+          continue;
+        case '\\':
+          out += "\\\\";
+          continue;
+        case '\n':
+          out += "\\n";
+          continue;
+        case '\r':
+          out += "\\r";
+          continue;
+        case '\t':
+          out += "\\t";
+          continue;
+        case '\f':
+          out += "\\f";
+          continue;
+        case '\b':
+          out += "\\b";
+          continue;
+        default:
+          break;
       }
       if (c < 0x20 || (ascii_ && c > 0x7E && c < 0x10000)) {
         hex4(out, c);

@@ -21,7 +21,8 @@ const T* find_range(const T* table, std::size_t count, char32_t c) {
 // Runs with stride 2 may interleave with their neighbours, so the one before is looked at as well.
 const CaseRun* find_run(const CaseRun* table, std::size_t count, char32_t c) {
   const CaseRun* end = table + count;
-  const CaseRun* it = std::upper_bound(table, end, c, [](char32_t x, const CaseRun& r) { return x < r.first; });
+  const CaseRun* it =
+      std::upper_bound(table, end, c, [](char32_t x, const CaseRun& r) { return x < r.first; });
   for (int i = 0; i < 3 && it != table; ++i) {
     --it;
     if (c <= it->last && (c - it->first) % it->stride == 0) return it;
@@ -31,7 +32,8 @@ const CaseRun* find_run(const CaseRun* table, std::size_t count, char32_t c) {
 
 bool append_special(std::string& out, const CaseSpecial* table, std::size_t count, char32_t c) {
   const CaseSpecial* end = table + count;
-  const CaseSpecial* it = std::lower_bound(table, end, c, [](const CaseSpecial& s, char32_t x) { return s.code < x; });
+  const CaseSpecial* it =
+      std::lower_bound(table, end, c, [](const CaseSpecial& s, char32_t x) { return s.code < x; });
   if (it == end || it->code != c) return false;
   for (char32_t to : it->to) {
     if (to != 0) append_utf8(out, to);
@@ -51,13 +53,15 @@ bool is_lower(char32_t c) { return find_run(kLower, kLowerCount, c) != nullptr; 
 bool is_upper(char32_t c) { return find_run(kUpper, kUpperCount, c) != nullptr; }
 bool is_title(char32_t c) {
   return c == 0x1C5 || c == 0x1C8 || c == 0x1CB || c == 0x1F2 || (c >= 0x1F88 && c <= 0x1F8F) ||
-         (c >= 0x1F98 && c <= 0x1F9F) || (c >= 0x1FA8 && c <= 0x1FAF) || c == 0x1FBC || c == 0x1FCC || c == 0x1FFC;
+         (c >= 0x1F98 && c <= 0x1F9F) || (c >= 0x1FA8 && c <= 0x1FAF) || c == 0x1FBC || c == 0x1FCC ||
+         c == 0x1FFC;
 }
 bool is_printable(char32_t c) { return find_range(kUnprintable, kUnprintableCount, c) == nullptr; }
 
 bool is_space(char32_t c) {
   return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
 }
 
 bool is_line_break(char32_t c) {

@@ -101,31 +101,52 @@ Int RangeObject::size() const {
 std::string_view type_name(const Value& v) {
   switch (v.kind()) {
     case Kind::kMissing:
-    case Kind::kUndefined: return "Undefined";
-    case Kind::kNone: return "NoneType";
-    case Kind::kBool: return "bool";
-    case Kind::kInt: return "int";
-    case Kind::kFloat: return "float";
-    case Kind::kString: return v.str().markup ? "Markup" : "str";
-    case Kind::kList: return "list";
-    case Kind::kTuple: return v.list().group ? "_GroupTuple" : "tuple";
-    case Kind::kDict: return "dict";
-    case Kind::kRange: return "range";
+    case Kind::kUndefined:
+      return "Undefined";
+    case Kind::kNone:
+      return "NoneType";
+    case Kind::kBool:
+      return "bool";
+    case Kind::kInt:
+      return "int";
+    case Kind::kFloat:
+      return "float";
+    case Kind::kString:
+      return v.str().markup ? "Markup" : "str";
+    case Kind::kList:
+      return "list";
+    case Kind::kTuple:
+      return v.list().group ? "_GroupTuple" : "tuple";
+    case Kind::kDict:
+      return "dict";
+    case Kind::kRange:
+      return "range";
     case Kind::kView:
       switch (v.object<View>().what) {
-        case View::What::kKeys: return "dict_keys";
-        case View::What::kValues: return "dict_values";
-        case View::What::kItems: return "dict_items";
+        case View::What::kKeys:
+          return "dict_keys";
+        case View::What::kValues:
+          return "dict_values";
+        case View::What::kItems:
+          return "dict_items";
       }
       break;
-    case Kind::kIterator: return v.object<Iterator>().type_name;
-    case Kind::kNamespace: return "Namespace";
-    case Kind::kLoop: return "LoopContext";
-    case Kind::kMacro: return "Macro";
-    case Kind::kMethod: return "builtin_function_or_method";
-    case Kind::kFunction: return "function";
-    case Kind::kCycler: return "Cycler";
-    case Kind::kJoiner: return "Joiner";
+    case Kind::kIterator:
+      return v.object<Iterator>().type_name;
+    case Kind::kNamespace:
+      return "Namespace";
+    case Kind::kLoop:
+      return "LoopContext";
+    case Kind::kMacro:
+      return "Macro";
+    case Kind::kMethod:
+      return "builtin_function_or_method";
+    case Kind::kFunction:
+      return "function";
+    case Kind::kCycler:
+      return "Cycler";
+    case Kind::kJoiner:
+      return "Joiner";
   }
   return "object";
 }
@@ -134,17 +155,26 @@ bool truthy(const Value& v) {
   switch (v.kind()) {
     case Kind::kMissing:
     case Kind::kUndefined:
-    case Kind::kNone: return false;
+    case Kind::kNone:
+      return false;
     case Kind::kBool:
-    case Kind::kInt: return v.as_int() != 0;
-    case Kind::kFloat: return v.as_float() != 0;
-    case Kind::kString: return !v.text().empty();
+    case Kind::kInt:
+      return v.as_int() != 0;
+    case Kind::kFloat:
+      return v.as_float() != 0;
+    case Kind::kString:
+      return !v.text().empty();
     case Kind::kList:
-    case Kind::kTuple: return !v.list().items.empty();
-    case Kind::kDict: return !v.dict().items.empty();
-    case Kind::kRange: return v.object<RangeObject>().size() != 0;
-    case Kind::kView: return !v.object<View>().dict.dict().items.empty();
-    default: return true;
+    case Kind::kTuple:
+      return !v.list().items.empty();
+    case Kind::kDict:
+      return !v.dict().items.empty();
+    case Kind::kRange:
+      return v.object<RangeObject>().size() != 0;
+    case Kind::kView:
+      return !v.object<View>().dict.dict().items.empty();
+    default:
+      return true;
   }
 }
 

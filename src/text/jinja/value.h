@@ -2,9 +2,11 @@
 // tuple, dict, range, dict views, iterators, and Jinja's own (undefined, namespace, loop, macro, methods).
 //
 // Invariants:
-//  1. Strings are immutable valid UTF-8; `chars` is their number of code points, `marks` says which bytes came
+//  1. Strings are immutable valid UTF-8; `chars` is their number of code points, `marks` says which bytes
+//  came
 //     from the request (see text/marked_string.h). Containers are shared by reference, as in Python.
-//  2. `Object::depth` of a container is above that of its elements and at most Limits::call_depth, so recursion
+//  2. `Object::depth` of a container is above that of its elements and at most Limits::call_depth, so
+//  recursion
 //     over values (print, compare, destroy) is bounded. Runtime's make_* functions keep it.
 //  3. Ints are 128 bits wide, so every JSON integer fits; arithmetic beyond that is an error.
 //
@@ -28,7 +30,7 @@ using Range = std::pair<std::size_t, std::size_t>;
 using Marks = std::vector<Range>;
 
 enum class Kind : std::uint8_t {
-  kMissing,    ///< a name declared but not yet set; never seen by template code
+  kMissing,  ///< a name declared but not yet set; never seen by template code
   kUndefined,
   kNone,
   kBool,
@@ -39,13 +41,13 @@ enum class Kind : std::uint8_t {
   kTuple,
   kDict,
   kRange,
-  kView,       ///< dict.keys(), .values(), .items()
-  kIterator,   ///< generators and reversed(): consumed once
+  kView,      ///< dict.keys(), .values(), .items()
+  kIterator,  ///< generators and reversed(): consumed once
   kNamespace,
   kLoop,
   kMacro,
-  kMethod,     ///< bound to its object
-  kFunction,   ///< a global
+  kMethod,    ///< bound to its object
+  kFunction,  ///< a global
   kCycler,
   kJoiner,
 };
@@ -59,9 +61,9 @@ struct Object {
 
 struct Str final : Object {
   std::string text;
-  Marks marks;             ///< ascending, disjoint
-  std::size_t chars = 0;   ///< code points; equal to text.size() iff ASCII
-  bool markup = false;     ///< markupsafe.Markup: `+`, `%`, join and replace escape what they take in
+  Marks marks;            ///< ascending, disjoint
+  std::size_t chars = 0;  ///< code points; equal to text.size() iff ASCII
+  bool markup = false;    ///< markupsafe.Markup: `+`, `%`, join and replace escape what they take in
   bool ascii() const { return chars == text.size(); }
 };
 
@@ -72,9 +74,21 @@ class Value {
  public:
   Value() = default;  ///< None
   static Value missing() { return Value(Kind::kMissing); }
-  static Value boolean(bool b) { Value v(Kind::kBool); v.num_.i = b; return v; }
-  static Value integer(Int i) { Value v(Kind::kInt); v.num_.i = i; return v; }
-  static Value real(double d) { Value v(Kind::kFloat); v.num_.d = d; return v; }
+  static Value boolean(bool b) {
+    Value v(Kind::kBool);
+    v.num_.i = b;
+    return v;
+  }
+  static Value integer(Int i) {
+    Value v(Kind::kInt);
+    v.num_.i = i;
+    return v;
+  }
+  static Value real(double d) {
+    Value v(Kind::kFloat);
+    v.num_.d = d;
+    return v;
+  }
   Value(Kind kind, std::shared_ptr<Object> object) : kind_(kind), object_(std::move(object)) {}
 
   Kind kind() const { return kind_; }
@@ -96,7 +110,10 @@ class Value {
   const std::string& text() const { return str().text; }
   List& list() const;  ///< list or tuple
   Dict& dict() const;
-  template <class T> T& object() const { return static_cast<T&>(*object_); }
+  template <class T>
+  T& object() const {
+    return static_cast<T&>(*object_);
+  }
   const std::shared_ptr<Object>& shared() const { return object_; }
   int depth() const { return object_ ? object_->depth : 0; }
 
@@ -132,7 +149,7 @@ struct Dict final : Object {
 };
 
 struct Undefined final : Object {
-  std::string message;    ///< what using it says
+  std::string message;  ///< what using it says
 };
 
 struct RangeObject final : Object {
@@ -149,7 +166,7 @@ struct View final : Object {
 struct Iterator final : Object {
   std::vector<Value> items;
   std::size_t next = 0;
-  std::string error;              ///< raised once `items` are consumed, if not empty
+  std::string error;  ///< raised once `items` are consumed, if not empty
   std::string type_name = "generator";
 };
 
