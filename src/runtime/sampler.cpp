@@ -34,12 +34,13 @@ double exact_log(double x) {
   return 2 * f * (1 + series) + e * 0.69314718055994530942;
 }
 
-/// exp(x) for x <= 0: x = n ln2 + r, |r| <= ln2/2, Taylor to r^13. Below -700 it is 0.
+/// exp(x) for x <= 0: x = n ln2 + r, |r| <= ln2/2, Taylor to r^13. Below -700 and for NaN (infinity minus
+/// infinity, which an absurd penalty makes) it is 0.
 double exact_exp(double x) {
   static constexpr double kInverseFactorials[] = {
       1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040,
       1.0 / 720,        1.0 / 120,       1.0 / 24,       1.0 / 6,       1.0 / 2,      1.0,         1.0};
-  if (x < -700) return 0;
+  if (!(x >= -700)) return 0;
   constexpr double kRound = 0x1.8p52;  // adding and subtracting it rounds to an integer
   const double n = (x * 1.4426950408889634074 + kRound) - kRound;
   const double r = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10;  // ln2 in two parts

@@ -321,6 +321,14 @@ TEST(Sampler, BadRowsFail) {
   }
 }
 
+TEST(Sampler, AnInfinityMadeByAPenaltySurvivesAlone) {
+  SamplingParams p;
+  p.repetition_penalty = 1e-40F;
+  p.top_p = 0.5F;
+  Sampler s(request_with(p, {7}), 0, 200, {});
+  EXPECT_EQ(SamplerTestPeer::survivors(s, std::vector<float>(200, 1.0F), 0), std::vector<TokenId>{7});
+}
+
 TEST(Sampler, TiesGoToTheLowerId) {
   SamplingParams p;
   p.temperature = 0;
