@@ -55,11 +55,11 @@ class Metrics(unittest.TestCase):
         self.assertEqual(moved("vllm:prompt_tokens_total"), prompt_tokens)
         self.assertEqual(moved("vllm:generation_tokens_total"), output_tokens)
         self.assertEqual(output_tokens, sum(8 * (1 + k % 2) for k in range(jobs)))
-        # As in vLLM, every choice is a request of its own to these.
+        # Every choice has a finish reason of its own; times are those of the whole request.
         choices = sum(len(a["choices"]) for a in answers)
         self.assertEqual(moved("vllm:request_success_total"), choices)
-        self.assertEqual(moved("vllm:e2e_request_latency_seconds_count"), choices)
-        self.assertEqual(moved("vllm:time_to_first_token_seconds_count"), choices)
+        self.assertEqual(moved("vllm:e2e_request_latency_seconds_count"), jobs)
+        self.assertEqual(moved("vllm:time_to_first_token_seconds_count"), jobs)
         self.assertGreater(moved("vllm:prefix_cache_hits_total"), 0)
         self.assertGreater(sum(a["usage"]["prompt_tokens_details"]["cached_tokens"] for a in answers), 0)
 
