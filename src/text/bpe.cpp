@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstring>
 #include <functional>
 
 #include "base/check.h"
@@ -76,6 +77,23 @@ void Vocab::add(TokenId id, std::string_view spelling) {
   index(id);
 }
 
+// Eight bytes a step: multiply, fold the 128 bits to 64.
+std::size_t Vocab::hash(std::string_view bytes) const {
+  __extension__ typedef unsigned __int128 Unsigned;
+  const auto fold = [](std::uint64_t a, std::uint64_t b) {
+    const auto product = static_cast<Unsigned>(a) * b;
+    return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
+  };
+  const std::uint64_t factor = secret_ | 1;
+  std::uint64_t h = secret_ ^ bytes.size();
+  for (std::size_t i = 0; i < bytes.size(); i += 8) {
+    std::uint64_t part = 0;
+    std::memcpy(&part, bytes.data() + i, std::min<std::size_t>(8, bytes.size() - i));
+    h = fold(h ^ part ^ 0x9E3779B97F4A7C15ull, factor);
+  }
+  return fold(h, 0xD6E8FEB86659FD93ull);
+}
+
 void Vocab::grow() {
   slots_.assign(std::max<std::size_t>(1024, slots_.size() * 2), kNoToken);
   used_ = 0;
@@ -88,7 +106,7 @@ void Vocab::index(TokenId id) {
   const Entry& e = entries_[static_cast<std::size_t>(id)];
   const std::string_view key = view(e);
   const std::size_t mask = slots_.size() - 1;
-  std::size_t at = std::hash<std::string_view>{}(key) & mask;
+  std::size_t at = hash(key) & mask;
   for (; slots_[at] != kNoToken; at = (at + 1) & mask) {
     const Entry& other = entries_[static_cast<std::size_t>(slots_[at])];
     if (other.printable == e.printable && view(other) == key) break;  // the later id wins
@@ -100,7 +118,7 @@ void Vocab::index(TokenId id) {
 TokenId Vocab::lookup(std::string_view bytes, bool printable) const {
   if (slots_.empty()) return kNoToken;
   const std::size_t mask = slots_.size() - 1;
-  for (std::size_t at = std::hash<std::string_view>{}(bytes) & mask; slots_[at] != kNoToken; at = (at + 1) & mask) {
+  for (std::size_t at = hash(bytes) & mask; slots_[at] != kNoToken; at = (at + 1) & mask) {
     const Entry& e = entries_[static_cast<std::size_t>(slots_[at])];
     if (e.set && e.printable == printable && view(e) == bytes) return slots_[at];
   }
@@ -155,7 +173,7 @@ void Bpe::find_whole() {
 void Bpe::insert(const Merge& merge, std::uint32_t rank) {
   const std::uint64_t key = pair_key(merge.left, merge.right);
   const std::size_t mask = pairs_.size() - 1;
-  std::size_t at = mix(key) & mask;
+  std::size_t at = mix(key ^ secret_) & mask;
   while (pairs_[at].key != kEmptyPair && pairs_[at].key != key) at = (at + 1) & mask;
   pairs_[at] = {key, rank, merge.result};
 }
@@ -163,7 +181,7 @@ void Bpe::insert(const Merge& merge, std::uint32_t rank) {
 const Bpe::Pair* Bpe::find(TokenId left, TokenId right) const {
   const std::uint64_t key = pair_key(left, right);
   const std::size_t mask = pairs_.size() - 1;
-  for (std::size_t at = mix(key) & mask;; at = (at + 1) & mask) {
+  for (std::size_t at = mix(key ^ secret_) & mask;; at = (at + 1) & mask) {
     if (pairs_[at].key == key) return &pairs_[at];
     if (pairs_[at].key == kEmptyPair) return nullptr;
   }

@@ -7,7 +7,8 @@
 // Bpe merges, again and again, the adjacent pair of lowest rank, leftmost first on ties. Short pieces are scanned;
 // long ones use a heap of (rank, position), O(n log n): a piece of megabytes costs seconds, not years.
 //
-// Both are immutable once built and safe from any thread.
+// Both are immutable once built and safe from any thread. Their hash tables are keyed by a secret, so a file
+// cannot be made in which everything collides; nothing depends on their order.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,7 @@
 
 #include "barg/result.h"
 #include "barg/types.h"
+#include "base/env.h"
 
 namespace barg::text {
 
@@ -53,6 +55,9 @@ class Vocab {
 
   std::string arena_;
   std::vector<Entry> entries_;
+  std::size_t hash(std::string_view bytes) const;
+
+  std::uint64_t secret_ = random_seed();
   std::vector<TokenId> slots_;  ///< open addressing, power of two, at most half full
   std::size_t used_ = 0;
 };
@@ -107,6 +112,7 @@ class Bpe {
 
   const Vocab& vocab_;
   BpeOptions options_;
+  std::uint64_t secret_ = random_seed();
   std::vector<Pair> pairs_;            ///< open addressing, power of two, at most half full
   TokenId byte_ids_[256];
   std::vector<bool> whole_;            ///< tokens whose bytes encode to themselves: no merging needed

@@ -16,6 +16,7 @@ using std::string;
 using std::string_view;
 
 constexpr std::size_t kMaxSteps = 64;
+constexpr std::size_t kMaxAround = 64;  // tokens that a template puts around the text
 
 std::unexpected<Error> bad(const string& field, const string& what) {
   return fail(ErrorCode::kBadFile, "tokenizer.json: " + field + " " + what, field);
@@ -236,6 +237,7 @@ Result<void> read_template(const Json& j, const string& field, TokenizerSpec& sp
   const Json* single = member(j, "single");
   const Json* specials = member(j, "special_tokens");
   if (!single || !single->is_array()) return bad(field + ".single", "is not a list");
+  if (single->size() > kMaxAround) return bad(field + ".single", "has more than 64 items");
   bool seen = false;
   for (const Json& item : single->as_array()) {
     if (const Json* sequence = member(item, "Sequence")) {
@@ -248,6 +250,7 @@ Result<void> read_template(const Json& j, const string& field, TokenizerSpec& sp
     const Json* entry = specials ? member(*specials, text_of(*token, "id")) : nullptr;
     const Json* ids = entry ? member(*entry, "ids") : nullptr;
     if (!ids || !ids->is_array()) return bad(field + ".special_tokens", "lacks a token that `single` names");
+    if (ids->size() > kMaxAround) return bad(field + ".special_tokens", "has more than 64 ids for one token");
     for (const Json& value : ids->as_array()) {
       const auto id = id_of(&value, field + ".special_tokens.ids");
       if (!id) return std::unexpected(id.error());

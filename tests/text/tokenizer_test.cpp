@@ -432,6 +432,22 @@ TEST(Refused, MalformedFiles) {
   EXPECT_FALSE(make_tokenizer(VocabData{})) << "no tokenizer at all";
 }
 
+TEST(Refused, AnEndlessTemplate) {
+  Json file = small_file(), items = Json::array();
+  const Json item = Json::object({{"SpecialToken", Json::object({{"id", "a"}})}});
+  const Json ids = Json::object({{"a", Json::object({{"ids", Json::Array{97}}})}});
+  for (int i = 0; i < 64; ++i) items.push(item);
+  const auto set = [&] {
+    Json processor = Json::object({{"type", "TemplateProcessing"}, {"single", items}, {"special_tokens", ids}});
+    file.set("post_processor", std::move(processor));
+  };
+  set();
+  EXPECT_EQ(make(file)->encode("", {}).size(), 64u);
+  items.push(item);
+  set();
+  EXPECT_EQ(refusal(file).param, "post_processor.single");
+}
+
 TEST(Refused, ALiteralThatNfcMakesTooLong) {
   std::string notes;  // U+1D160 is three code points in NFC
   for (int i = 0; i < 1000; ++i) notes += "\U0001D160";
