@@ -112,7 +112,7 @@ Result<std::string> first_model(const Url& url, const std::string& key) {
 
 Result<Answer> remote_answer(Invocation& invocation) {
   const Result<Url> url = parse_url(invocation.get("--url"));
-  if (!url) return std::unexpected(url.error());
+  if (!url) return fail(ErrorCode::kInvalidValue, url.error().message, "--url");
   const std::vector<std::string>& own_keys = invocation.settings.config.server.api_key;
   const std::string key = invocation.get("--key", own_keys.empty() ? "" : own_keys[0]);
   const Result<std::string> model = first_model(*url, key);

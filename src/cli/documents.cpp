@@ -86,7 +86,9 @@ std::string name_of(const Option& option) { return std::string(option.key.substr
 
 std::string option_help(const Option& option) {
   const std::string head = "  " + flag_cell(option) + value_name(option);
-  const std::string facts = " [" + show(option, Config{}) + "] (" + env_name(option) + ")";
+  const std::string value = show(option, Config{});
+  const bool nothing = value == "\"\"" || value == "[]";
+  const std::string facts = (nothing ? "" : " [" + value + "]") + " (" + env_name(option) + ")";
   return head + "\n" + wrapped("      ", std::string(option.help) + facts);
 }
 

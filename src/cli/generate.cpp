@@ -4,8 +4,10 @@
 #include <limits>
 #include <memory>
 #include <ostream>
+#include <type_traits>
 
 #include "base/queue.h"
+#include "cli/values.h"
 #include "text/detokenizer.h"
 
 namespace barg::cli {
@@ -19,7 +21,11 @@ Result<T> number_flag(const Invocation& invocation, const CommandFlag& flag, T o
   T value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size() || !(value >= min && value <= max)) {
-    return fail(ErrorCode::kInvalidValue, name + " cannot be '" + text.substr(0, 64) + "'.", name);
+    std::string range = std::string(std::is_integral_v<T> ? "a whole number" : "a number") + " from " +
+                        show_number(static_cast<double>(min));
+    if (max < std::numeric_limits<T>::max()) range += " to " + show_number(static_cast<double>(max));
+    return fail(ErrorCode::kInvalidValue, name + " must be " + range + ", got '" + text.substr(0, 64) + "'.",
+                name);
   }
   return value;
 }
