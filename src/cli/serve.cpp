@@ -59,8 +59,9 @@ std::string curl_line(const Bundle& bundle, const Config& config, std::uint16_t 
 void announce_settings(StartupLog& startup, const Settings& settings) {
   const std::vector<std::string> changes = describe_changes(settings);
   startup.phase("config", changes.empty() ? "all defaults"
-                        : changes.size() == 1 ? "one value is not the default:"
-                                              : std::to_string(changes.size()) + " values are not defaults:");
+                          : changes.size() == 1
+                              ? "one value is not the default:"
+                              : std::to_string(changes.size()) + " values are not defaults:");
   for (const std::string& change : changes) startup.note("setting", change);
   for (const std::string& warning : settings.warnings) startup.note("warning", warning);
 }
