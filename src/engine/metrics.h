@@ -1,6 +1,6 @@
 // EngineMetrics: every number the engine can tell, as one plain struct that Engine::metrics() copies.
 //
-// Names follow the `vllm:` metrics they become (src/server/prometheus.cpp renders them; nothing here knows
+// Names follow the `vllm:` metrics they become (src/server/metrics_text.cpp renders them; nothing here knows
 // the text format). Counters never decrease. What a "request" metric counts:
 //   per request:  params_n, params_max_tokens, prompt_tokens, prefill_computed_tokens, max_generation_tokens,
 //                 ttft, queue, e2e, inference, prefill; prompt counters when choice 0 has its first token
