@@ -52,7 +52,9 @@ std::string show_bound(const Option& option, double bound) {
   return show_number(bound);
 }
 
-Problem out_of_range(const Option& option, std::string_view text) {
+// Where the schema sets no maximum, the field's type does.
+Problem out_of_range(const Option& option, std::string_view text, double value) {
+  if (std::isinf(option.max) && value > option.min) return "cannot be that large, got " + quoted(text);
   const std::string low = show_bound(option, option.min);
   if (std::isinf(option.max)) return "must be at least " + low + ", got " + quoted(text);
   return "must be between " + low + " and " + show_bound(option, option.max) + ", got " + quoted(text);
@@ -74,7 +76,7 @@ Problem not_a_choice(const Option& option, std::string_view text) {
 }
 
 Problem store_number(const Option& option, double value, std::string_view text, Config& config) {
-  if (value < option.min || value > option.max) return out_of_range(option, text);
+  if (value < option.min || value > option.max) return out_of_range(option, text, value);
   return std::visit(
       [&](auto* field) -> Problem {
         using T = std::remove_pointer_t<decltype(field)>;
@@ -82,7 +84,8 @@ Problem store_number(const Option& option, double value, std::string_view text, 
           *field = value * option.unit;
         } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
           // 2^63 and 2^64 are exact in double; anything at or beyond the type's end is refused.
-          if (value >= std::ldexp(1.0, std::numeric_limits<T>::digits)) return out_of_range(option, text);
+          if (value >= std::ldexp(1.0, std::numeric_limits<T>::digits))
+            return out_of_range(option, text, value);
           *field = static_cast<T>(value);
         }
         return std::nullopt;
@@ -93,7 +96,7 @@ Problem store_number(const Option& option, double value, std::string_view text, 
 Problem assign_integer(const Option& option, std::string_view text, Config& config) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc::result_out_of_range) return out_of_range(option, text);
+  if (error == std::errc::result_out_of_range) return out_of_range(option, text, value);
   if (error != std::errc{} || end != text.data() + text.size())
     return "expected a whole number, got " + quoted(text);
   if (!option.choices.empty() && !is_choice(option.choices, std::to_string(value)))
