@@ -14,6 +14,7 @@ using model::StateKind;
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 std::string mib(std::uint64_t bytes) {
+  if (bytes < 1 << 20) return std::to_string(bytes) + " bytes";
   const std::uint64_t tenths = bytes / 104858;  // a tenth of a MiB, rounded down
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " MiB";
 }
@@ -207,6 +208,12 @@ Result<MemoryPlan> plan_memory(const Config& config, Recipe recipe, const ModelS
   }
   plan.total_bytes =
       plan.weight_bytes + plan.kv_bytes + plan.activation_bytes + plan.workspace_bytes + plan.logits_bytes;
+  // Pages are taken as the pool fills, so this is not refused: it may never fill, and other programs may end.
+  if (plan.total_bytes > plan.available_bytes) {
+    plan.notes.push_back("in all " + mib(plan.total_bytes) + " may be used, but only " +
+                         mib(plan.available_bytes) +
+                         " are available: the system may end the server when the KV pool fills");
+  }
   return plan;
 }
 

@@ -92,6 +92,16 @@ TEST(MemoryPlan, SmallPoolShortensTheContextAndSaysSo) {
   EXPECT_NE(p->notes[0].find("shortened from 4096 to 160"), std::string::npos) << p->notes[0];
 }
 
+TEST(MemoryPlan, APoolAboveWhatIsAvailableIsServedAndSaidSo) {
+  const auto s = shape({group(0, 4)});
+  Config c;
+  c.kv.memory_bytes = 2 * kGiB;
+  const auto p = plan_memory(c, Recipe::kF32, s, f16(s), kGiB);
+  ASSERT_TRUE(p);
+  ASSERT_EQ(p->notes.size(), 1U);
+  EXPECT_NE(p->notes[0].find("only 1024.0 MiB are available"), std::string::npos) << p->notes[0];
+}
+
 TEST(MemoryPlan, TooSmallIsOneSentence) {
   const auto s = shape({group(0, 4)});
   Config c;
