@@ -1,5 +1,5 @@
 // The journal: replaying it through a fresh scheduler gives the same plans, byte for byte, and counters
-// recomputed from it are the metrics (engine.md 8.5, P17 and P20).
+// recomputed from it are the metrics.
 #include "engine/journal.h"
 
 #include <gtest/gtest.h>

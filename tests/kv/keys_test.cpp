@@ -1,4 +1,4 @@
-// Keys are injective in (runner root, salt, tokens, spans), and depend on nothing else (P12).
+// Keys are injective in (runner root, salt, tokens, spans), and depend on nothing else.
 #include "kv/keys.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Thousands of random schedules against the oracle: every sequence gives what it gives alone (P1-P8, P17).
+// Thousands of random schedules against the oracle: every sequence gives what it gives alone.
 // BARG_TEST_LONG in the environment (scripts/test --full) multiplies the number of schedules by 20.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Incremental detokenisation: P15 of the design (every split of the tokens gives the text of the whole).
+// Incremental detokenisation (every split of the tokens gives the text of the whole).
 #include "text/detokenizer.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Stop strings against a naive matcher, over all ways to cut the text (P15, engine rows 47 to 50).
+// Stop strings against a naive matcher, over all ways to cut the text.
 #include <gtest/gtest.h>
 
 #include <algorithm>
