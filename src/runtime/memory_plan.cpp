@@ -15,7 +15,7 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 
 std::string mib(std::uint64_t bytes) {
   if (bytes < 1 << 20) return std::to_string(bytes) + " bytes";
-  const std::uint64_t tenths = bytes / 104858;  // a tenth of a MiB, rounded down
+  const std::uint64_t tenths = bytes / 1024 * 10 / 1024;  // of a MiB, rounded down
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " MiB";
 }
 
