@@ -30,7 +30,7 @@ inline constexpr std::size_t kMaxHeaderFields = 100;
 inline constexpr std::size_t kMaxTargetBytes = 8 * 1024;
 inline constexpr std::size_t kMaxBufferedInput = 64 * 1024;
 inline constexpr std::size_t kMaxBacklogBytes = 4
-                                                << 20;  ///< of a stream: beyond it the reader counts as slow
+                                                << 20;  ///< of a stream, beside its largest event: then the reader is slow
 inline constexpr int kMaxRequestsPerConnection = 1000;
 
 struct HttpGauges {

@@ -60,6 +60,7 @@ struct Answer {
   bool chunked = false;
   bool sse = false;
   bool ended = false;  ///< the handler is through
+  std::size_t largest_write = 0;
 };
 
 class Session : public std::enable_shared_from_this<Session> {

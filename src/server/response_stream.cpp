@@ -242,14 +242,18 @@ std::string ResponseStream::body() const {
                            {"created", meta_.created},
                            {"model", meta_.model},
                            {"system_fingerprint", meta_.fingerprint}});
-  Json::Array choices;
-  for (std::size_t i = 0; i < choices_.size(); ++i) choices.push_back(whole_choice(i));
-  out.set("choices", Json(std::move(choices)));
-  out.set("usage", usage());
+  // One choice at a time: as a tree, an answer takes many times the memory of its text.
+  std::string text = dump_json(out);
+  text.back() = ',';
+  text += "\"choices\":[";
+  for (std::size_t i = 0; i < choices_.size(); ++i) text += (i > 0 ? "," : "") + dump_json(whole_choice(i));
+  text += "],";
+  out = Json::object({{"usage", usage()}});
   if (chat && spec_.prompt_logprobs)
     out.set("prompt_logprobs", prompt_logprobs_json(tokenizer_, prompts_[0].logprobs));
   if (chat && spec_.return_token_ids) out.set("prompt_token_ids", ids_json(prompts_[0].info.ids));
-  return dump_json(out);
+  text.append(dump_json(out), 1);
+  return text;
 }
 
 /// Prompts count once whatever n is; every counted output token is billed, the one that stopped included.

@@ -235,6 +235,16 @@ TEST_F(HttpTest, StalledReaderIsCutOffBelowTheBacklogLimit) {
   EXPECT_LT(records[0].bytes_out, 4U << 20);
 }
 
+TEST_F(HttpTest, LargeEventsAreNotASlowReader) {
+  start();
+  const std::string body = R"({"prompt":")" + std::string(1000, 'a') +
+                           R"(","max_tokens":2,"n":12,"echo":true,"logprobs":20,"stream":true})";
+  const RawResponse r = ask(post("/v1/completions", body));
+  EXPECT_TRUE(r.complete);
+  EXPECT_GT(r.body.size(), 5U << 20) << "larger than the backlog limit";
+  EXPECT_TRUE(r.body.ends_with("data: [DONE]\n\n"));
+}
+
 TEST_F(HttpTest, SilentStreamIsPinged) {
   options_.sse_ping_s = 0.05;
   start();
