@@ -55,6 +55,7 @@ struct Request {
   std::int32_t n = 1;                      ///< choices, 1..128; choice 0 of n equals n = 1
   Priority priority = Priority::kStandard;
   std::string cache_salt;                  ///< prefix blocks are shared only among equal salts
+  bool follows = false;                    ///< a further prompt of a batch whose first one was admitted
 };
 
 enum class FinishReason : std::uint8_t {

@@ -40,10 +40,10 @@ Result<void> Admission::check(std::int64_t prompt_tokens) const {
 }
 
 // The place is taken first and given back on refusal: two submitters at the last place cannot both get it.
-Result<void> Admission::enter(std::int64_t prompt_tokens) {
+Result<void> Admission::enter(std::int64_t prompt_tokens, bool follows) {
   const std::int64_t requests = waiting_requests_.fetch_add(1);
   const std::int64_t tokens = waiting_tokens_.fetch_add(prompt_tokens);
-  auto verdict = judge(requests, tokens, prompt_tokens);
+  auto verdict = judge(follows ? 0 : requests, tokens, prompt_tokens);
   if (!verdict) leave(prompt_tokens);
   return verdict;
 }

@@ -26,8 +26,9 @@ class Admission {
 
   /// kRateLimited or kUnavailable with retry_after_s; counts the refusal.
   Result<void> check(std::int64_t prompt_tokens) const;
-  /// check() and take the place in one step.
-  Result<void> enter(std::int64_t prompt_tokens);
+  /// check() and take the place in one step. The rest of a batch `follows` its first request: only a stopping
+  /// engine refuses it, else a batch longer than the queue could never enter.
+  Result<void> enter(std::int64_t prompt_tokens, bool follows = false);
   void leave(std::int64_t prompt_tokens);
 
   void drain() { draining_.store(true); }

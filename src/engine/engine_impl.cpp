@@ -129,7 +129,7 @@ Result<void> EngineImpl::submit(Request request, Sink sink) {
     return ok;
   }
   const auto tokens = static_cast<std::int64_t>(request.prompt.size());
-  if (auto ok = admission_.enter(tokens); !ok) return ok;
+  if (auto ok = admission_.enter(tokens, request.follows); !ok) return ok;
   if (!request.sampling.seed) request.sampling.seed = random_seed();
   const std::int32_t choices = request.n;
   loop_.ledger().expect(choices);

@@ -9,6 +9,9 @@ constexpr std::int64_t kBytesPerToken = 4;  // of ordinary text, for the admissi
 /// Normalisation may shrink text before it is tokenised (three bytes of a full-width letter to one).
 constexpr std::size_t kNormalisationFactor = 4;
 constexpr std::size_t kMaxNameShown = 128;
+/// Log-probabilities of prompts in one answer (about 30 bytes each). They come all at once, and an echo
+/// repeats them for every choice.
+constexpr std::int64_t kMaxPromptScores = 1 << 20;
 
 Error too_long(const EngineInfo& info, std::int64_t tokens, bool at_least, Api api) {
   const bool chat = api == Api::kChat;
@@ -123,7 +126,22 @@ Result<Request> engine_request(const EngineInfo& info, const ApiRequest& api, co
   request.n = api.n;
   request.priority = api.priority;
   request.cache_salt = api.cache_salt;
+  request.follows = !out.requests.empty();
   return request;
+}
+
+Result<void> check_prompt_scores(const ApiRequest& api, const Prepared& prepared) {
+  if (!api.sampling.prompt_logprobs) return {};
+  std::int64_t scores = 0;
+  for (const PromptInfo& prompt : prepared.prompts) scores += static_cast<std::int64_t>(prompt.ids.size());
+  scores *= (*api.sampling.prompt_logprobs + 1) * (api.output.echo ? api.n : 1);
+  if (scores <= kMaxPromptScores) return {};
+  const bool repeated = api.output.echo && api.n > 1;
+  return fail(ErrorCode::kInvalidValue,
+              "the answer would have " + std::to_string(scores) +
+                  " log-probabilities of prompt tokens; at most " + std::to_string(kMaxPromptScores) +
+                  " are allowed: give fewer prompts, or a smaller n or logprobs",
+              repeated ? "n" : api.output.echo ? "logprobs" : "prompt_logprobs");
 }
 
 Result<void> fill(const ServedModel& model, const ApiRequest& api, Prepared& out) {
@@ -138,12 +156,12 @@ Result<void> fill(const ServedModel& model, const ApiRequest& api, Prepared& out
   if (api.output.api == Api::kChat) {
     auto info = chat_prompt(model, api);
     if (!info) return std::unexpected(info.error());
-    return add(std::move(*info));
+    if (auto ok = add(std::move(*info)); !ok) return ok;
   }
   for (const PromptInput& input : api.prompts) {
     if (auto ok = add(completion_prompt(model, api, input)); !ok) return ok;
   }
-  return {};
+  return check_prompt_scores(api, out);
 }
 
 }  // namespace

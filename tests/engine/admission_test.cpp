@@ -36,6 +36,19 @@ TEST(Admission, BoundsRequestsAndTokens) {
   EXPECT_EQ(refused[static_cast<std::size_t>(Rejection::kQueueRequests)], 1U);
 }
 
+TEST(Admission, FollowersEnterWhateverWaits) {
+  Admission a(limits(1, 10));
+  ASSERT_TRUE(a.enter(5));
+  EXPECT_TRUE(a.enter(100, /*follows=*/true));
+  EXPECT_FALSE(a.enter(1)) << "they count for everybody else";
+  a.leave(5);
+  EXPECT_FALSE(a.enter(1));
+  a.leave(100);
+  EXPECT_TRUE(a.enter(1));
+  a.drain();
+  EXPECT_EQ(a.enter(1, /*follows=*/true).error().code, ErrorCode::kUnavailable);
+}
+
 TEST(Admission, RetryAfterIsBacklogOverSpeed) {
   Admission a(limits(2, 1'000'000));
   ASSERT_TRUE(a.enter(700));

@@ -96,6 +96,29 @@ TEST_F(ApiTest, TokenArraysEchoAndScoring) {
   EXPECT_EQ(*lp.find("text_offset"), *parse_json("[0,0,1]"));
 }
 
+TEST_F(ApiTest, PromptScoresAreBounded) {
+  start();
+  const std::string prompt = R"({"prompt":")" + std::string(1000, 'a') + "\",\"max_tokens\":1";
+  const RawResponse many = ask_completion(prompt + R"(,"echo":true,"logprobs":20,"n":128})");
+  EXPECT_EQ(many.status, 400);
+  EXPECT_EQ(many.error("code"), "invalid_value");
+  EXPECT_EQ(many.error("param"), "n");
+  EXPECT_EQ(engine_->submitted(), 0);
+  EXPECT_EQ(ask_completion(prompt + R"(,"echo":true,"logprobs":20,"n":4})").status, 200);
+  EXPECT_EQ(ask_completion(prompt + R"(,"logprobs":20,"n":128})").status, 200) << "nothing of the prompt";
+}
+
+TEST_F(ApiTest, PromptsOfOneRequestEnterTogether) {
+  std::vector<bool> follows;
+  engine_->set_script([&](const Request& r, std::int32_t) {
+    follows.push_back(r.follows);
+    return std::vector<TokenId>{kEnd};
+  });
+  start();
+  ASSERT_EQ(ask_completion(R"({"prompt":["a","b","c"]})").status, 200);
+  EXPECT_EQ(follows, (std::vector<bool>{false, true, true}));
+}
+
 TEST_F(ApiTest, StopStringFinishesTheEngine) {
   say("one two three");
   start();
