@@ -13,13 +13,18 @@ constexpr std::size_t kMaxModelBytes = 4096;
 constexpr std::size_t kMaxIgnoredShown = 16;
 constexpr std::size_t kMaxIgnoredNameBytes = 64;
 
-Result<ApiRequest> finish(ApiRequest request, const Fields& fields) {
+/// Unknown fields are listed, not refused: clients send many. strict_params refuses them.
+Result<ApiRequest> finish(ApiRequest request, Fields& fields) {
+  const bool strict = fields.boolean("strict_params").value_or(false);
   if (!fields.ok()) return std::unexpected(*fields.error());
   for (std::string& name : fields.unread()) request.ignored.push_back(std::move(name));
-  return request;
+  if (!strict || request.ignored.empty()) return request;
+  return fail(ErrorCode::kUnsupported, "with strict_params: a field that has no effect here",
+              request.ignored.front());
 }
 
-void read_stream_options(Fields& fields, OutputSpec& out) {
+void read_stream_options(Fields& fields, ApiRequest& request) {
+  OutputSpec& out = request.output;
   out.stream = fields.boolean("stream").value_or(false);
   const Json* options = fields.object("stream_options");
   if (!options) return;
@@ -28,6 +33,7 @@ void read_stream_options(Fields& fields, OutputSpec& out) {
   const bool continuous = inner.boolean("continuous_usage_stats").value_or(false);
   inner.boolean("include_obfuscation");
   if (inner.error()) fields.fail(inner.error()->code, inner.error()->message, inner.error()->param);
+  for (std::string& name : inner.unread()) request.ignored.push_back(std::move(name));
   if (!out.stream) return;  // meaningless without a stream, and standard clients send it all the same
   out.include_usage = usage;
   out.continuous_usage = usage && continuous;
@@ -37,7 +43,7 @@ void read_stream_options(Fields& fields, OutputSpec& out) {
 void read_common(Fields& fields, ApiRequest& request, const SamplingDefaults& defaults, std::int32_t vocab) {
   fields.get("model");
   refuse_unsupported(fields, request.output.api);
-  read_stream_options(fields, request.output);
+  read_stream_options(fields, request);
   read_sampling(fields, request, defaults, vocab);
   read_stops(fields, request.output);
   request.n = static_cast<std::int32_t>(fields.integer("n", 1, kMaxChoices).value_or(1));

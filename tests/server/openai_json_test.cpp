@@ -295,6 +295,20 @@ TEST(OpenAiJson, NullIsAbsentAndUnknownIsListed) {
   EXPECT_EQ(header, "user, num_ctx, store, we?ird, parallel_tool_calls");
 }
 
+TEST(OpenAiJson, IgnoredOptionsInsideAreListedToo) {
+  const ApiRequest r = chat(R"("stream":true,"stream_options":{"include_usage":true,"pace":1,"x":null})");
+  EXPECT_EQ(r.ignored, std::vector<std::string>{"stream_options.pace"});
+}
+
+TEST(OpenAiJson, StrictParamsRefusesWhatWouldBeIgnored) {
+  EXPECT_TRUE(chat(R"("strict_params":true,"top_k":5)").ignored.empty());
+  EXPECT_EQ(chat(R"("strict_params":false,"tok_p":1)").ignored, std::vector<std::string>{"tok_p"});
+  const auto error = error_of(parse_completion_request, completion_body(R"("strict_params":true,"tok_p":1)"));
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code, ErrorCode::kUnsupported);
+  EXPECT_EQ(error->param, "tok_p");
+}
+
 TEST(OpenAiJson, DefaultsAndPrecedence) {
   const SamplingDefaults model{
       .temperature = 0.6, .top_p = 0.9, .min_p = {}, .repetition_penalty = 1.1, .top_k = 40};
