@@ -29,8 +29,8 @@ inline constexpr std::size_t kMaxHeaderBytes = 16 * 1024;
 inline constexpr std::size_t kMaxHeaderFields = 100;
 inline constexpr std::size_t kMaxTargetBytes = 8 * 1024;
 inline constexpr std::size_t kMaxBufferedInput = 64 * 1024;
-inline constexpr std::size_t kMaxBacklogBytes = 4
-                                                << 20;  ///< of a stream, beside its largest event: then the reader is slow
+/// Of a stream, beside its largest event: with more unread the reader counts as slow.
+inline constexpr std::size_t kMaxBacklogBytes = std::size_t{4} << 20;
 inline constexpr int kMaxRequestsPerConnection = 1000;
 
 struct HttpGauges {

@@ -369,7 +369,8 @@ void Session::write(const std::shared_ptr<Answer>& answer, std::string bytes) {
     bytes.insert(0, size);
     bytes += "\r\n";
   }
-  answer->largest_write = std::max(answer->largest_write, bytes.size());  // its size is no fault of the reader
+  answer->largest_write =
+      std::max(answer->largest_write, bytes.size());  // its size is no fault of the reader
   send(bytes);
   if (queue_.size() + out_.size() - out_pos_ > kMaxBacklogBytes + answer->largest_write) {
     ++shared_->stalls;

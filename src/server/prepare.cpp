@@ -141,7 +141,9 @@ Result<void> check_prompt_scores(const ApiRequest& api, const Prepared& prepared
               "the answer would have " + std::to_string(scores) +
                   " log-probabilities of prompt tokens; at most " + std::to_string(kMaxPromptScores) +
                   " are allowed: give fewer prompts, or a smaller n or logprobs",
-              repeated ? "n" : api.output.echo ? "logprobs" : "prompt_logprobs");
+              repeated          ? "n"
+              : api.output.echo ? "logprobs"
+                                : "prompt_logprobs");
 }
 
 Result<void> fill(const ServedModel& model, const ApiRequest& api, Prepared& out) {
