@@ -55,6 +55,8 @@ class Engine {
   virtual void drain() = 0;
   /// Requests that have not had their last event.
   virtual std::int64_t active() const = 0;
+  /// The device is lost: nothing will be served any more, only a new process can.
+  virtual bool failed() const { return false; }
 
   /// Consistent copy of all counters.
   virtual EngineMetrics metrics() const = 0;

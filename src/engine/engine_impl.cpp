@@ -101,6 +101,7 @@ class EngineImpl final : public Engine {
   }
   void drain() override { admission_.drain(); }
   std::int64_t active() const override { return loop_.ledger().active(); }
+  bool failed() const override { return admission_.failed(); }
   EngineMetrics metrics() const override {
     EngineMetrics m = loop_.ledger().published();
     m.rejections = admission_.rejections();

@@ -108,12 +108,17 @@ void one_model(const State& state, HttpRequest request, Answerer responder) {
   responder->respond(error_response({ErrorCode::kNotFound, "the model does not exist", "model", 0}));
 }
 
-void live(const State&, HttpRequest, Answerer responder) {
-  responder->respond(json_response(Json::object({{"status", "ok"}})));
+/// A lost device never comes back in this process: whoever restarts us must see it.
+HttpResponse alive(const ServerState& state) {
+  const bool failed = std::any_of(state.models.begin(), state.models.end(),
+                                  [](const ServedModel& model) { return model.engine->failed(); });
+  return json_response(Json::object({{"status", failed ? "failed" : "ok"}}), failed ? 503 : 200);
 }
 
+void live(const State& state, HttpRequest, Answerer responder) { responder->respond(alive(*state)); }
+
 void ready(const State& state, HttpRequest, Answerer responder) {
-  if (!state->draining) return responder->respond(json_response(Json::object({{"status", "ok"}})));
+  if (!state->draining) return responder->respond(alive(*state));
   HttpResponse response = json_response(Json::object({{"status", "draining"}}), 503);
   add_retry_after(response, kDrainRetrySeconds);
   responder->respond(std::move(response));

@@ -257,6 +257,7 @@ TEST_P(EngineTest, LostDeviceFailsAllAndRefusesFurther) {
   EXPECT_FALSE(client.try_submit(request_of(20, 10)));
   engine.cancel(ids[0]);
   EXPECT_EQ(engine.metrics().finished[static_cast<std::size_t>(FinishReason::kError)], 5U);
+  EXPECT_TRUE(engine.failed());
 }
 
 TEST_P(EngineTest, QueueTimeoutEndsWhatNeverStarted) {

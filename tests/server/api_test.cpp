@@ -181,6 +181,16 @@ TEST_F(ApiTest, AdmissionIsAskedBeforeTokenising) {
   EXPECT_EQ(engine_->submitted(), 0);
 }
 
+TEST_F(ApiTest, ProbesTellThatTheDeviceIsLost) {
+  start();
+  engine_->set_failed();
+  for (const char* path : {"/health", "/readyz", "/livez"}) {
+    const RawResponse r = ask(get(path));
+    EXPECT_EQ(r.status, 503) << path;
+    EXPECT_EQ(r.body, R"({"status":"failed"})") << path;
+  }
+}
+
 TEST_F(ApiTest, DrainFinishesWhatRunsAndRefusesTheRest) {
   engine_->set_script([](const Request&, std::int32_t) { return bytes_of("finished"); });
   start();

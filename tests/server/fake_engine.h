@@ -106,6 +106,8 @@ class FakeEngine final : public Engine {
     changed_.notify_all();
   }
   void drain() override { draining_ = true; }
+  bool failed() const override { return failed_; }
+  void set_failed() { failed_ = true; }
   std::int64_t active() const override {
     const std::lock_guard lock(mutex_);
     return active_;
@@ -229,7 +231,7 @@ class FakeEngine final : public Engine {
   std::optional<Request> last_;
   std::vector<std::int32_t> finished_at_;
   EngineMetrics metrics_;
-  std::atomic<bool> draining_{false};
+  std::atomic<bool> draining_{false}, failed_{false};
   std::atomic<std::uint64_t> next_id_{0};
   std::atomic<std::int64_t> submitted_{0}, cancelled_{0};
   std::jthread thread_;
