@@ -60,9 +60,27 @@ KvSeq KvManager::open(const Digest& root) {
   return s;
 }
 
+void KvManager::hold(KvSeq s) {
+  Tables& t = at(s);
+  if (t.holder >= 0) return;
+  t.holder = static_cast<std::int32_t>(holders_.size());
+  holders_.push_back(s);
+}
+
+void KvManager::unhold(KvSeq s) {
+  Tables& t = at(s);
+  if (t.holder < 0) return;
+  const KvSeq last = holders_.back();
+  holders_[idx(t.holder)] = last;
+  at(last).holder = t.holder;
+  t.holder = -1;
+  holders_.pop_back();
+}
+
 void KvManager::close(KvSeq s) {
   Tables& t = at(s);
   for (const Table& table : t.groups) CHECK(table.blocks.empty());
+  unhold(s);
   t = {};
   free_tables_.push_back(s);
 }
@@ -190,6 +208,7 @@ std::optional<std::int32_t> KvManager::admit(KvSeq s, const TokenView& log, cons
 bool KvManager::adopt_hit(KvSeq s, const Hit& hit, StepId step, std::vector<TailCopy>& copies) {
   Tables& t = at(s);
   undo_.push_back({.kind = Undo::Kind::kAdmit, .seq = s});
+  hold(s);
   const std::int32_t b = options_.block_tokens;
   const bool copy = hit.copies_tail(b);
   t.sealed = hit.blocks - (copy ? 1 : 0);
@@ -252,6 +271,7 @@ bool KvManager::reserve(KvSeq s, std::int32_t tokens) {
   }
   Tables& t = at(s);
   CHECK(tokens >= t.reserved);
+  hold(s);
   const std::size_t mark = undo_.size();
   undo_.push_back({.kind = Undo::Kind::kReserve, .seq = s, .reserved = t.reserved});
   const std::int32_t blocks = (tokens + options_.block_tokens - 1) / options_.block_tokens;
@@ -305,6 +325,7 @@ void KvManager::rollback(std::size_t mark) {
         t.copy_step = StepId{};
         t.sealed = t.reserved = t.processed = 0;
         for (Table& table : t.groups) table = {};
+        unhold(u.seq);
         break;
     }
   }
@@ -428,6 +449,7 @@ void KvManager::release(KvSeq s, StepId fence) {
     table = {};
   }
   t.sealed = t.reserved = t.processed = 0;
+  unhold(s);
 }
 
 void KvManager::retire(StepId step) {

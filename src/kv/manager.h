@@ -162,6 +162,8 @@ class KvManager {
 
   // -- facts
   Usage usage() const;
+  /// Sequences that hold blocks: usage() looks at these alone, however many wait.
+  std::int64_t holders() const { return static_cast<std::int64_t>(holders_.size()); }
   const PrefixTree& tree() const { return tree_; }
   const BlockPool& pool(std::int32_t g) const { return groups_[idx(g)].pool; }
   /// Recomputes every invariant; CHECKs. Costly.
@@ -192,6 +194,7 @@ class KvManager {
     std::int32_t processed = 0;    // tokens whose step has retired
     std::vector<BlockId> sources;  // pinned: step copy_step copies them, one per group
     StepId copy_step{};
+    std::int32_t holder = -1;  // place in holders_
   };
   /// What a Transaction has done, undone from the back.
   struct Undo {
@@ -226,6 +229,8 @@ class KvManager {
   bool fits(const TokenView& log, const Hit& hit, const Admission& rule, const Tables& t) const;
   bool adopt_hit(KvSeq s, const Hit& hit, StepId step, std::vector<TailCopy>& copies);
   bool take_block(KvSeq s, std::int32_t g);
+  void hold(KvSeq s);
+  void unhold(KvSeq s);
   void drop_sources(Tables& t, StepId fence);
   void rollback(std::size_t mark);
   void commit();
@@ -241,6 +246,7 @@ class KvManager {
   PrefixTree tree_;
   std::vector<Tables> tables_;  // index = KvSeq
   std::vector<KvSeq> free_tables_;
+  std::vector<KvSeq> holders_;   // between admission and release, in no order
   std::deque<Copying> copying_;  // ascending steps; entries of released sequences are skipped
   bool active_ = false;          // a Transaction exists
   std::vector<Undo> undo_;

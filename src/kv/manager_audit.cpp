@@ -18,8 +18,8 @@ Usage KvManager::usage() const {
                  .cached = pool.count(BlockState::kCached),
                  .fenced = pool.count(BlockState::kFenced),
                  .blank = pool.count(BlockState::kBlank)};
-    for (const Tables& t : tables_) {
-      if (!t.in_use) continue;
+    for (const KvSeq s : holders_) {
+      const Tables& t = at(s);
       const Table& table = t.groups[idx(g)];
       const std::int64_t open_begin = std::max(t.sealed, table.first) * b;
       const std::int64_t open_end = static_cast<std::int64_t>(table.blocks.size()) * b;
@@ -58,6 +58,11 @@ void KvManager::check_integrity() const {
 
 void KvManager::check_tables() const {
   const std::int32_t b = options_.block_tokens;
+  for (const Tables& t : tables_) {
+    const bool holds = t.in_use && !t.groups[0].blocks.empty();
+    CHECK(!holds || t.holder >= 0);
+    CHECK(t.holder < 0 || &at(holders_[idx(t.holder)]) == &t);
+  }
   for (std::int32_t g = 0; g < num_groups(); ++g) {
     const BlockPool& pool = groups_[idx(g)].pool;
     std::vector<std::int32_t> refs(static_cast<std::size_t>(pool.size())), pins(refs);

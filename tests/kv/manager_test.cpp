@@ -302,6 +302,25 @@ TEST(Manager, WasteIsCountedByCause) {
   EXPECT_EQ(u.cached, 1);
 }
 
+TEST(Manager, UsageLooksAtHoldersAlone) {
+  KvManager kv(options({full(20)}));
+  std::vector<KvSeq> waiting;
+  for (int i = 0; i < 1000; ++i) waiting.push_back(kv.open(kv::root_key("root", "")));
+  EXPECT_EQ(kv.holders(), 0);
+  Driven a(kv, count_from(0, 10)), b(kv, count_from(50, 10));
+  a.admit().compute(10);
+  b.admit().compute(10);
+  EXPECT_EQ(kv.holders(), 2);
+  kv.check_integrity();
+  a.end();
+  EXPECT_EQ(kv.holders(), 1);
+  b.end();
+  for (const KvSeq s : waiting) kv.close(s);
+  EXPECT_EQ(kv.holders(), 0);
+  EXPECT_EQ(kv.usage().used, 0);
+  kv.check_integrity();
+}
+
 TEST(Manager, ForgettingTheCacheKeepsSequencesAlive) {
   KvManager kv(options({full(20), window(8, 20)}));
   Driven a(kv, count_from(0, 20)), b(kv, count_from(0, 9));
