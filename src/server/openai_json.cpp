@@ -189,6 +189,10 @@ Result<ApiRequest> parse_completion_request(const Json& body, const SamplingDefa
   request.output.echo = fields.boolean("echo").value_or(false);
   read_common(fields, request, defaults, vocab_size);
   read_completion_logprobs(fields, request);
+  if (static_cast<std::int64_t>(request.prompts.size()) * request.n > kMaxAllChoices) {
+    fields.fail(ErrorCode::kInvalidValue, "prompts times n may be at most " + std::to_string(kMaxAllChoices),
+                "n");
+  }
   const bool scoring = request.output.echo || request.output.prompt_logprobs;
   request.max_tokens =
       fields.integer("max_tokens", scoring ? 0 : 1, std::numeric_limits<std::int64_t>::max())

@@ -64,6 +64,7 @@ struct ApiRequest {
 
 inline constexpr std::int64_t kDefaultCompletionTokens = 16;
 inline constexpr std::int32_t kMaxChoices = 128;
+inline constexpr std::int64_t kMaxAllChoices = 4096;  ///< prompts times n: one request is no second queue
 inline constexpr std::size_t kMaxMessages = 2048;
 inline constexpr std::size_t kMaxPrompts = 1024;
 inline constexpr std::size_t kMaxStops = 16;

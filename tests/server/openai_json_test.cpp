@@ -244,6 +244,18 @@ TEST(OpenAiJson, BadPrompts) {
   EXPECT_EQ(error_of(parse_completion_request, completion_body(R"("logprobs":true)"))->param, "logprobs");
 }
 
+TEST(OpenAiJson, ChoicesOfAllPromptsAreBounded) {
+  const auto error = [](int prompts, int n) {
+    std::string list = "\"a\"";
+    for (int i = 1; i < prompts; ++i) list += ",\"a\"";
+    return error_of(parse_completion_request, "{\"prompt\":[" + list + "],\"n\":" + std::to_string(n) + "}");
+  };
+  EXPECT_FALSE(error(32, 128));
+  EXPECT_FALSE(error(1024, 4));
+  EXPECT_EQ(error(33, 128)->param, "n");
+  EXPECT_EQ(error(1025, 1)->param, "prompt");
+}
+
 TEST(OpenAiJson, PromptShapes) {
   const auto prompts = [](const std::string& p) {
     return parse_completion_request(*parse_json("{\"prompt\":" + p + "}"), {}, kVocab)->prompts;
