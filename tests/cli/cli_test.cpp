@@ -73,6 +73,12 @@ TEST(Cli, CodesTellTheSources) {
   EXPECT_EQ(barg({"version"}, "", {{"BARG_CONFIG", file}, {"BARG_PORT", "x"}}).code, kExitOk);
 }
 
+TEST(Cli, RefusedFlagsSayWhatIsPossible) {
+  expect_one_sentence(barg({"chat", "--url", "nowhere", "hi"}), kExitUsage);
+  const Done large = barg({"config", "check", "--kv-cache-memory-bytes", "18446744073709551616"});
+  EXPECT_NE(large.err.find("--kv-cache-memory-bytes cannot be that large"), std::string::npos) << large.err;
+}
+
 TEST(Cli, ConfigPrintShowsValuesAndOrigins) {
   const Done done = barg({"config", "print", "--port", "81"}, "",
                          {{"BARG_BLOCK_SIZE", "32"}, {"BARG_API_KEY", "sk-secret"}});

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string>
 
 namespace {
@@ -74,6 +75,17 @@ TEST_F(Scripts, AreValidBash) {
   for (const char* script : {"run", "test", "lib.sh", "deps.sh"}) {
     EXPECT_EQ(bash(std::string("bash -n scripts/") + script).code, 0) << script;
   }
+}
+
+TEST_F(Scripts, FilesTheyNameExist) {
+  const Done names =
+      bash("grep -ohE \"(configs|docker|scripts|tests)/[A-Za-z0-9_./-]*[a-z]\" scripts/* .ci/run | sort -u");
+  std::istringstream in(names.output);
+  int count = 0;
+  for (std::string name; std::getline(in, name); ++count) {
+    EXPECT_TRUE(fs::exists(fs::path(BARG_SOURCE_DIR) / name)) << name;
+  }
+  EXPECT_GE(count, 6) << names.output;
 }
 
 TEST_F(Scripts, NoNetworkIsOneSentence) {
