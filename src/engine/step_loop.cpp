@@ -131,10 +131,7 @@ void StepLoop::record(double now, decltype(JournalRecord::what) what) {
 }
 
 Error queue_timeout_error(double retry_after_s) {
-  return Error{ErrorCode::kUnavailable,
-               "queue_timeout: the request waited too long for its first step",
-               {},
-               retry_after_s};
+  return Error{ErrorCode::kTimeout, "the request waited too long for its first step", {}, retry_after_s};
 }
 
 }  // namespace barg::engine
