@@ -14,6 +14,10 @@ std::size_t count_characters(std::string_view s) {
       s.begin(), s.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
+std::size_t broken_characters(std::size_t held, std::string_view text) {
+  return held > 0 && text.starts_with("\xEF\xBF\xBD") ? 1 : 0;
+}
+
 ChoiceStream::ChoiceStream(const Tokenizer& tokenizer, const OutputSpec& spec,
                            std::span<const TokenId> prompt, std::size_t chars_before)
     : tokenizer_(tokenizer),
@@ -59,7 +63,9 @@ Piece ChoiceStream::push(std::vector<OutputToken>&& tokens, FinishReason finish,
     OutToken record{
         .id = token.id, .logprobs = std::move(token.logprobs), .char_start = chars_, .hidden = silent};
     record.hidden = record.hidden || (skip_special_ && tokenizer_.is_special(token.id));
+    const std::size_t held = detokenizer_.held();
     std::string text = silent ? std::string() : detokenizer_.push(token.id);
+    record.char_start += broken_characters(held, text);
     const std::size_t open = detokenizer_.held() > 0 ? 1 : 0;  // its character is not complete yet
     held_.push_back({std::move(record), fed_ + text.size() + open});
     feed(std::move(text), out);

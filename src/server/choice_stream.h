@@ -84,5 +84,7 @@ class ChoiceStream {
 
 /// Characters (code points) of valid UTF-8.
 std::size_t count_characters(std::string_view s);
+/// Characters of `text` that are not the new token's own: bytes held before it turned out to be none.
+std::size_t broken_characters(std::size_t held, std::string_view text);
 
 }  // namespace barg::server

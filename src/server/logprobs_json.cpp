@@ -98,7 +98,12 @@ std::vector<OutToken> prompt_records(const Tokenizer& tokenizer, const PromptInf
     OutToken token{.id = prompt.ids[i], .logprobs = std::nullopt, .char_start = chars, .hidden = false};
     token.hidden = (i == 0 && prompt.added_front) || (i + 1 == prompt.ids.size() && prompt.added_back) ||
                    (skip && tokenizer.is_special(token.id));
-    if (!token.hidden) chars += count_characters(detokenizer.push(token.id));
+    if (!token.hidden) {
+      const std::size_t held = detokenizer.held();
+      const std::string text = detokenizer.push(token.id);
+      token.char_start += broken_characters(held, text);
+      chars += count_characters(text);
+    }
     if (i > 0 && i < logprobs.size()) token.logprobs = logprobs[i];
     out.push_back(std::move(token));
   }

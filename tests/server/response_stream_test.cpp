@@ -297,6 +297,22 @@ TEST(ChoiceStream, RecordsLeaveWithTheTextThatCompletesThem) {
   EXPECT_EQ(choice.stop_string(), 0);
 }
 
+TEST(ChoiceStream, OffsetsPointAtTheTokenBehindABrokenCharacter) {
+  static const test::FakeTokenizer tokenizer;
+  ChoiceStream choice(tokenizer, {}, {}, 10);
+  std::vector<OutToken> records;
+  for (const TokenId id : {TokenId{'a'}, TokenId{test::kHalf}, TokenId{'b'}, TokenId{'c'}}) {
+    std::vector<OutputToken> one(1);
+    one[0].id = id;
+    Piece piece =
+        choice.push(std::move(one), id == 'c' ? FinishReason::kLength : FinishReason::kNone, kNoToken);
+    std::move(piece.tokens.begin(), piece.tokens.end(), std::back_inserter(records));
+  }
+  std::vector<std::size_t> starts;
+  for (const OutToken& r : records) starts.push_back(r.char_start);
+  EXPECT_EQ(starts, (std::vector<std::size_t>{10, 11, 13, 14}));  // a, D and U+FFFD, b, c
+}
+
 TEST(ResponseStream, ErrorsAndAbortsAreEventsNotReasons) {
   for (const FinishReason reason : {FinishReason::kError, FinishReason::kAbort}) {
     Scenario run;
