@@ -93,7 +93,10 @@ Result<Bundle> open_bundle(const Config& config, const LoadWatch& watch) {
   for (const std::string& note : plan->notes) watch.done("note", note);
 
   Result<runtime::LoadedRunner> loaded =
-      runtime::load_runner(config, files, {.progress = watch.progress, .vocab_size = out.tokenizer->size()});
+      runtime::load_runner(config, files,
+                           {.progress = watch.progress,
+                            .vocab_size = out.tokenizer->size(),
+                            .end_ids = out.tokenizer->end_ids()});
   if (!loaded) return std::unexpected(with_path(loaded.error(), config.model.path));
   out.plan = std::move(loaded->plan);
   watch.done("weights", std::string("recipe ") + recipe_name(out.plan.recipe) + ", " +

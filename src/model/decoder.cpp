@@ -85,7 +85,6 @@ struct Decoder::Impl {
   const ops::OpTable& ops;
   ops::Stream& stream;
   Recipe recipe;
-  std::int32_t max_positions;
   std::vector<LayerGroup> groups;
   struct Place {
     std::size_t group, index;
@@ -242,9 +241,8 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const ModelFiles& files, const op
       places[static_cast<std::size_t>(groups[g].layers[i])] = {g, i};
   }
   auto frequencies = rope_frequencies(spec->rope);
-  const std::int32_t max_positions = options.max_positions > 0 ? options.max_positions : spec->max_positions;
   auto impl =
-      std::make_unique<Impl>(std::move(*spec), ops, stream, options.recipe, max_positions, std::move(groups),
+      std::make_unique<Impl>(std::move(*spec), ops, stream, options.recipe, std::move(groups),
                              std::move(places), std::move(frequencies), std::move(*weights), Observer{});
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
 }

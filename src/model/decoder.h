@@ -26,7 +26,6 @@ namespace barg::model {
 
 struct DecoderOptions {
   Recipe recipe = Recipe::kF32;
-  std::int32_t max_positions = 0;  ///< positions that will be asked for; 0 = the model's own
 };
 
 /// Scratch of one forward pass: one aligned allocation, reused step after step. Movable.
@@ -73,7 +72,7 @@ class Decoder {
 
   /// Computes all rows and writes their K and V; hidden_out [rows, hidden] after the final norm.
   /// REQUIRES 0 < batch.rows <= the max_rows `workspace` was sized for; tokens in [0, vocab_rows); positions
-  /// in [0, max_positions); one GroupKv per group.
+  /// in [0, spec().max_positions); one GroupKv per group.
   void forward(const ForwardBatch& batch, Workspace& workspace, float* hidden_out);
   /// out [rows, vocab_rows] from rows of hidden_out (dense). Same limit on rows.
   void logits(const float* hidden, std::int32_t rows, Workspace& workspace, float* out);

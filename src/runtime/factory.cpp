@@ -108,10 +108,11 @@ void add_number(Sha256& h, T value) {
 }
 
 /// Everything a KV block's bytes depend on but the tokens: equal roots mean exchangeable blocks.
-std::string key_root(const Digest& weights, const MemoryPlan& plan, const model::RopeSpec& rope,
+std::string key_root(const Digest& weights, const MemoryPlan& plan, const model::DecoderSpec& spec,
                      const char* layout) {
+  const model::RopeSpec& rope = spec.rope;
   Sha256 h;
-  add_field(h, "barg kv root 1");
+  add_field(h, "barg kv root 2");
   add_field(h, {reinterpret_cast<const char*>(weights.data()), weights.size()});
   add_field(h, numerics_id(plan.recipe, plan.kv_dtype));
   add_field(h, layout);
@@ -125,6 +126,10 @@ std::string key_root(const Digest& weights, const MemoryPlan& plan, const model:
   add_number(h, rope.high_freq_factor);
   add_number(h, rope.original_max_positions);
   add_field(h, {reinterpret_cast<const char*>(rope.divisors.data()), rope.divisors.size() * sizeof(float)});
+  // What else of the configuration reaches K and V: the norms, and what attention of the layers below lets through.
+  add_number(h, spec.rms_eps);
+  add_number(h, spec.attention_scale);
+  for (const auto& layer : spec.layers) add_number(h, layer.window);
   add_field(h, "");                // adapter
   add_number(h, std::int32_t{0});  // rank
   add_number(h, std::int32_t{1});  // world size
@@ -133,10 +138,11 @@ std::string key_root(const Digest& weights, const MemoryPlan& plan, const model:
 }
 
 Result<std::vector<TokenId>> end_ids(const model::ModelFiles& files, const VocabData& vocab,
-                                     std::int32_t vocab_rows) {
+                                     std::int32_t vocab_rows, const std::vector<TokenId>& more) {
   const auto defaults = files.generation_defaults();
   if (!defaults) return std::unexpected(defaults.error());
   std::vector<TokenId> ids = defaults->eos_ids;
+  ids.insert(ids.end(), more.begin(), more.end());
   ids.insert(ids.end(), vocab.eos_ids.begin(), vocab.eos_ids.end());
   for (const auto& id : {vocab.eos, vocab.eot, vocab.eom}) {
     if (id) ids.push_back(*id);
@@ -193,7 +199,7 @@ Result<LoadedRunner> load(const Config& config, const model::ModelFiles& files, 
                        .device = std::move(device),
                        .decoder = nullptr,
                        .kv = {}};
-  auto ends = end_ids(files, *vocab, spec->vocab_rows);
+  auto ends = end_ids(files, *vocab, spec->vocab_rows, options.end_ids);
   if (!ends) return std::unexpected(ends.error());
   parts.info.end_ids = std::move(*ends);
 
@@ -209,13 +215,13 @@ Result<LoadedRunner> load(const Config& config, const model::ModelFiles& files, 
     }
     auto decoder =
         model::Decoder::load(files, parts.device->ops(), parts.device->stream(),
-                             {.recipe = choices->recipe, .max_positions = plan->max_model_len}, progress);
+                             {.recipe = choices->recipe}, progress);
     if (!decoder) return std::unexpected(decoder.error());
     parts.decoder = std::move(*decoder);
   }
   for (const auto& tensor : files.tensors()) files.drop(tensor);  // what hashing read after packing had let go
   parts.info.model_digest = hex(weights);
-  parts.info.key_root = key_root(weights, *plan, spec->rope, parts.device->ops().layout_id);
+  parts.info.key_root = key_root(weights, *plan, *spec, parts.device->ops().layout_id);
   auto kv = make_kv(*plan, parts.info.groups);
   if (!kv) return std::unexpected(kv.error());
   parts.kv = std::move(*kv);
@@ -254,7 +260,7 @@ Result<LoadedRunner> load_runner(const Config& config, std::shared_ptr<const mod
 Result<std::unique_ptr<Runner>> make_runner(const Config& config,
                                             std::shared_ptr<const model::ModelFiles> files,
                                             const ProgressFn& progress) {
-  auto loaded = load_runner(config, std::move(files), {.progress = progress, .vocab_size = 0});
+  auto loaded = load_runner(config, std::move(files), {.progress = progress, .vocab_size = 0, .end_ids = {}});
   if (!loaded) return std::unexpected(loaded.error());
   return std::move(loaded->runner);
 }

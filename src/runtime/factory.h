@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "barg/config.h"
 #include "barg/result.h"
@@ -22,6 +23,8 @@ struct LoadOptions {
   /// Ids the tokenizer knows; rows of the embedding beyond it are padding and never sampled. 0 = not known:
   /// GGUF files say it, for a Hugging Face directory every row then counts.
   std::int32_t vocab_size = 0;
+  /// Ids that end a generation by the tokenizer (Tokenizer::end_ids): beside those of the model's files.
+  std::vector<TokenId> end_ids;
 };
 
 /// A loaded runner with the plan it was built from.

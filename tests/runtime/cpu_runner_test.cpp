@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <bit>
 
 #include "support/runner_driver.h"
@@ -224,6 +226,21 @@ TEST_F(CpuRunnerTest, KeyRootNamesEverythingABlockDependsOn) {
   EXPECT_NE(root([](Config& c) { c.model.numerics = "int8"; }).key_root, base.key_root);
   const test::PoisonedModel other(path_, 3, 64);
   EXPECT_NE(root([&](Config& c) { c.model.path = other.path(); }).key_root, base.key_root);
+}
+
+TEST_F(CpuRunnerTest, TheTokenizersEndIdsStopGeneration) {
+  const Config config = test::tiny_config(path_);
+  auto files = model::ModelFiles::open(path_);
+  ASSERT_TRUE(files) << files.error().message;
+  const auto plain = runtime::load_runner(config, *files, {});
+  ASSERT_TRUE(plain) << plain.error().message;
+  const auto more = runtime::load_runner(config, *files, {.progress = {}, .vocab_size = 0, .end_ids = {700, 5}});
+  ASSERT_TRUE(more) << more.error().message;
+  std::vector<TokenId> want = plain->runner->info().end_ids;
+  ASSERT_FALSE(want.empty());
+  want.insert(want.end(), {5, 700});
+  std::sort(want.begin(), want.end());
+  EXPECT_EQ(more->runner->info().end_ids, want);
 }
 
 TEST_F(CpuRunnerTest, RefusesUnknownNames) {
