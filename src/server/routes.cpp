@@ -38,20 +38,21 @@ void completions(const State& s, HttpRequest q, Answerer a) {
   start_generation(s, Api::kCompletions, std::move(q), std::move(a));
 }
 
-/// Runs `work(body)` on the pool and answers with its JSON.
+/// Runs `work(body)` on the text pool and answers with its JSON.
 template <class Work>
 void answer_from_pool(const State& state, HttpRequest request, Answerer responder, Work work) {
-  const bool queued = state->pool->submit([state, request = std::move(request), responder, work]() mutable {
-    Result<Json> result = [&]() -> Result<Json> {
-      auto json = parse_json(request.body);
-      if (!json) return std::unexpected(json.error());
-      auto model = find_model(*state, *json);
-      if (!model) return std::unexpected(model.error());
-      return work(**model, *json);
-    }();
-    HttpResponse response = result ? json_response(*result) : error_response(result.error());
-    responder->post([responder, r = std::move(response)]() mutable { responder->respond(std::move(r)); });
-  });
+  const bool queued =
+      state->text_pool->submit([state, request = std::move(request), responder, work]() mutable {
+        Result<Json> result = [&]() -> Result<Json> {
+          auto json = parse_json(request.body);
+          if (!json) return std::unexpected(json.error());
+          auto model = find_model(*state, *json);
+          if (!model) return std::unexpected(model.error());
+          return work(**model, *json);
+        }();
+        HttpResponse response = result ? json_response(*result) : error_response(result.error());
+        responder->post([responder, r = std::move(response)]() mutable { responder->respond(std::move(r)); });
+      });
   if (!queued)
     responder->respond(
         error_response({ErrorCode::kUnavailable, "too many requests are being prepared", "", 1}));

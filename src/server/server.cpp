@@ -14,7 +14,7 @@
 namespace barg::server {
 namespace {
 
-constexpr std::size_t kPoolThreads = 2, kPoolQueue = 1024;
+constexpr std::size_t kPoolThreads = 2, kPoolQueue = 1024, kTextPoolQueue = 256;
 constexpr std::size_t kFingerprintDigits = 10;
 constexpr double kCutSeconds = 2;     ///< for error events to reach the sockets after a cut
 constexpr double kEngineSeconds = 5;  ///< for the engines to give the final events of cancelled requests
@@ -91,6 +91,7 @@ Result<void> ServerImpl::start() {
   state_->started_unix_s =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   state_->pool = std::make_unique<CpuPool>(kPoolThreads, kPoolQueue);
+  state_->text_pool = std::make_unique<CpuPool>(1, kTextPoolQueue);
   routes_ = make_routes(state_, extras_.access ? extras_.access : log_access);
   auto http = HttpServer::start(state_->options, *routes_);
   if (!http) return std::unexpected(http.error());
@@ -136,6 +137,7 @@ void ServerImpl::wait() {
     http_->wait_idle(kCutSeconds);
   }
   state_->pool->stop();
+  state_->text_pool->stop();
   state_->generations.wait_none(kEngineSeconds);
   http_->stop();
   state_->listener = nullptr;

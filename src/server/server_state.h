@@ -52,8 +52,9 @@ struct ServerState {
   bool loopback = false;      ///< bound to loopback only: the Host allow-list applies
   double started_unix_s = 0;  ///< process start, for metrics
 
-  std::unique_ptr<CpuPool> pool;  ///< thread-safe
-  HttpMetrics http;               ///< thread-safe
+  std::unique_ptr<CpuPool> pool;       ///< for generations; thread-safe
+  std::unique_ptr<CpuPool> text_pool;  ///< for /tokenize and /detokenize: megabytes there delay no generation
+  HttpMetrics http;                    ///< thread-safe
   std::atomic<bool> draining{false};
   LiveCount generations;                             ///< API requests whose engine work is not over
   std::atomic<const HttpServer*> listener{nullptr};  ///< for its gauges; null before start and after stop

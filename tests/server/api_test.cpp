@@ -1,4 +1,6 @@
 // Chat and completions end to end: bytes in, engine requests out, answers back; and the way down.
+#include <future>
+#include <memory>
 #include <thread>
 
 #include "test_server.h"
@@ -117,6 +119,24 @@ TEST_F(ApiTest, PromptsOfOneRequestEnterTogether) {
   start();
   ASSERT_EQ(ask_completion(R"({"prompt":["a","b","c"]})").status, 200);
   EXPECT_EQ(follows, (std::vector<bool>{false, true, true}));
+}
+
+TEST_F(ApiTest, TokenizeHoldsNoGenerationUp) {
+  std::promise<void> release;
+  tokenizer_->on_encode = [gate = release.get_future().share()](std::string_view text) {
+    if (text == "long") gate.wait();
+  };
+  start();
+  std::vector<std::unique_ptr<RawClient>> slow;
+  for (int i = 0; i < 4; ++i) {
+    slow.push_back(std::make_unique<RawClient>(port()));
+    slow.back()->send(post("/tokenize", R"({"prompt":"long"})"));
+  }
+  RawClient other(port());
+  other.send(post("/v1/completions", R"({"prompt":"short"})"));
+  EXPECT_TRUE(other.wait_for("text_completion"));
+  release.set_value();
+  for (auto& client : slow) EXPECT_TRUE(client->wait_for("max_model_len"));
 }
 
 TEST_F(ApiTest, StopStringFinishesTheEngine) {

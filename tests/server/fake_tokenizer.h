@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,11 @@ class FakeTokenizer final : public Tokenizer {
     for (const char* s : {"<|end|>", "<|start|>", "Hello", " world", "\xF0\x9F", "\x98\x80", "D\xF0"})
       pieces_.emplace_back(s);
   }
+  /// Called with every text before it is encoded, on the encoding thread.
+  std::function<void(std::string_view)> on_encode;
+
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const override {
+    if (on_encode) on_encode(text);
     std::vector<TokenId> ids;
     if (options.add_special_tokens) ids.push_back(kStart);
     append(text, options.parse_special_tokens, ids);

@@ -51,6 +51,7 @@ class ServerTest : public ::testing::Test {
  protected:
   ServerOptions options_;
   std::shared_ptr<FakeEngine> engine_ = std::make_shared<FakeEngine>();
+  std::shared_ptr<FakeTokenizer> tokenizer_ = std::make_shared<FakeTokenizer>();
   std::shared_ptr<AccessBook> book_ = std::make_shared<AccessBook>();
   std::unique_ptr<server::Server> server_;
 
@@ -59,7 +60,7 @@ class ServerTest : public ::testing::Test {
     server::ServedModel model;
     model.names = {"fake", "org/fake-alias"};
     model.engine = engine_;
-    model.tokenizer = std::make_shared<FakeTokenizer>();
+    model.tokenizer = tokenizer_;
     model.chat_template = std::make_shared<FakeTemplate>();
     model.created = 1234;
     auto server = server::Server::start(
