@@ -1,6 +1,12 @@
 #include "cli/yaml.h"
 
+#include <algorithm>
+#include <sstream>
+
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
+
+#include "base/utf8.h"
 
 namespace barg::cli {
 namespace {
@@ -68,13 +74,54 @@ Result<std::vector<YamlEntry>> flatten(const YAML::Node& root) {
   return out;
 }
 
+constexpr std::size_t kMaxBytes = 1 << 20;  ///< a configuration file has a few thousand
+
+/// What YAML itself forbids but yaml-cpp lets through: control characters and broken UTF-8.
+Result<void> check_text(std::string_view text) {
+  if (text.size() > kMaxBytes) return fail(ErrorCode::kTooLarge, "it has more than 1 MiB.");
+  const auto is_control = [](char c) {
+    const auto b = static_cast<unsigned char>(c);
+    return (b < 0x20 && c != '\n' && c != '\r' && c != '\t') || b == 0x7F;
+  };
+  const auto bad = std::find_if(text.begin(), text.end(), is_control);
+  if (bad != text.end()) {
+    return fail(ErrorCode::kBadFile,
+                at_line(static_cast<int>(std::count(text.begin(), bad, '\n')) + 1) + "a control character.");
+  }
+  if (!is_valid_utf8(text)) return fail(ErrorCode::kBadFile, "it is not UTF-8.");
+  return {};
+}
+
+/// Reads and forgets.
+class NoEvents final : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
+/// YAML::LoadAll would answer this too, but never returns for a text such as ",": its parser then finds one empty
+/// document after the other without moving on.
+bool has_several_documents(std::string_view text) {
+  std::istringstream stream{std::string(text)};
+  YAML::Parser parser(stream);
+  NoEvents nothing;
+  return parser.HandleNextDocument(nothing) && parser.HandleNextDocument(nothing);
+}
+
 }  // namespace
 
 Result<std::vector<YamlEntry>> read_yaml(std::string_view text) {
+  if (const auto fine = check_text(text); !fine) return std::unexpected(fine.error());
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
-    if (documents.size() > 1) return fail(ErrorCode::kBadFile, "expected one YAML document, found several.");
-    return documents.empty() ? std::vector<YamlEntry>{} : flatten(documents[0]);
+    if (has_several_documents(text)) return fail(ErrorCode::kBadFile, "expected one YAML document, found several.");
+    return flatten(YAML::Load(std::string(text)));
   } catch (const YAML::Exception& e) {
     const std::string where = e.mark.is_null() ? "" : at_line(e.mark.line + 1);
     return fail(ErrorCode::kBadFile, where + e.msg + ".");
