@@ -197,7 +197,7 @@ void linear(benchmark::State& state, DType type, Recipe recipe, ops::Isa isa) {
   Copies weights(device, type, kN, kK);
   const auto x = random_floats(static_cast<std::size_t>(rows) * kK);
   std::vector<float> out(static_cast<std::size_t>(rows) * kN);
-  Aligned workspace(device.ops().linear_workspace_bytes(rows, kK, recipe) + 64);
+  Aligned workspace(device.ops().prepared_bytes(rows, kK, recipe) + 64);
   for (auto _ : state) {
     device.ops().linear(device.stream(), {.weight = weights.next(),
                                           .recipe = recipe,
@@ -280,7 +280,7 @@ class SmolLm2 {
         act_(static_cast<std::size_t>(rows) * kMlp),
         logits_(static_cast<std::size_t>(prefill ? 1 : rows) * kVocab),
         angles_(random_floats(static_cast<std::size_t>(rows) * kDim / 2)),
-        workspace_(std::max(ops_.linear_workspace_bytes(rows, kMlp, recipe),
+        workspace_(std::max(ops_.prepared_bytes(rows, kMlp, recipe),
                             ops_.attention_workspace_bytes(rows, kHeads, kDim)) +
                    64),
         kv_(ops_.kv_head_bytes(DType::kF16, kBlock, kDim) * kKvHeads * kLayers * num_blocks()) {

@@ -2,7 +2,7 @@
 // tell back ends apart; cpu/ and (later) cuda/ fill it. The CPU's scalar kernels are the specification.
 //
 // Rules for every op: it never allocates, synchronises with the host, logs, throws or picks policy. Scratch
-// comes in as `workspace`, its size from the sibling *_workspace_bytes. Ops on one Stream run in order.
+// comes in as `workspace`, its size from the sibling *_bytes. Ops on one Stream run in order.
 // Results of a row depend on that row only: never on the number of rows, on threads or on the ISA (the
 // numerics contract; K is never split across threads, floats are never accumulated by atomics).
 //
@@ -44,6 +44,15 @@ struct EmbedParams {
   float* out;                 ///< [R, H]
 };
 
+/// Rows in the form in which `linear` reads them for a recipe and a weight type: prepared_form() names it,
+/// prepared_bytes() is its size, the layout is the back end's own. Producers (rms_norm, attention, gated_linear)
+/// write it as they compute the rows, so that nobody quantises the same row twice.
+enum class Form : std::uint8_t { kF32, kInt8 };
+
+constexpr Form prepared_form(Recipe recipe, DType weight) {
+  return recipe == Recipe::kInt8 && block_elements(weight) > 1 ? Form::kInt8 : Form::kF32;
+}
+
 /// if residual: x[r] += residual[r] first (x is updated in place); then
 /// out[r, i] = x[r, i] / sqrt(mean_j x[r, j]^2 + eps) * (weight[i] + weight_offset).
 struct RmsNormParams {
@@ -53,10 +62,11 @@ struct RmsNormParams {
   float weight_offset;     ///< 0, or 1 for (1 + w) norms
   float eps;
   std::int32_t rows, dim;
-  float* out;              ///< [R, H]; may alias neither x nor residual
+  float* out;              ///< [R, H] or nullptr; may alias neither x nor residual
+  void* prepared = nullptr;  ///< [R, H] in Form::kInt8 as well, or nullptr. REQUIRES dim % 32 == 0
 };
 
-/// out[r, n] = sum_k x[r, k] W[n, k] (+ bias[n]), recipe-defined accumulation.
+/// v[r, n] = sum_k x[r, k] W[n, k] (+ bias[n]), recipe-defined accumulation; then out = v, or out += v.
 /// Later additions (per-row adapters and experts) are new fields with null defaults.
 struct LinearParams {
   PackedWeight weight;
@@ -67,7 +77,31 @@ struct LinearParams {
   const float* bias;        ///< [N] or nullptr
   float* out;               ///< [R, N], row stride out_stride floats
   std::int64_t out_stride;
-  void* workspace;          ///< linear_workspace_bytes(rows, k, recipe), 64-byte aligned
+  void* workspace;          ///< prepared_bytes(rows, k, recipe), 64-byte aligned; unused with `prepared`
+  /// The rows in prepared_form(recipe, weight.dtype) = Form::kInt8, instead of x; nullptr: read x.
+  const void* prepared = nullptr;
+  bool accumulate = false;  ///< out[r, n] = out[r, n] + v, one more rounding (the residual stream)
+  /// [R, ceil(N / kBlockMax)] or nullptr: the largest of each kBlockMax outputs; NaN if one of them is NaN.
+  float* block_max = nullptr;
+};
+
+/// Logits per entry of LinearParams::block_max.
+inline constexpr std::int32_t kBlockMax = 64;
+
+/// out[r, n] = silu(g) * u with g, u = x[r] times column n of gate and up (+ biases), as linear and silu_mul
+/// define them; in f32, in Form::kInt8, or both.
+struct GatedLinearParams {
+  PackedWeight gate, up;     ///< [I, K] each. REQUIRES the same dtype, n and k
+  Recipe recipe;
+  const float* x;            ///< [R, K], row stride x_stride floats
+  std::int32_t rows;
+  std::int64_t x_stride;
+  const float* gate_bias;    ///< [I] or nullptr
+  const float* up_bias;      ///< [I] or nullptr
+  float* out;                ///< [R, I] dense, or nullptr
+  void* prepared_out;        ///< [R, I] in Form::kInt8, or nullptr. REQUIRES n % 32 == 0
+  void* workspace;           ///< prepared_bytes(rows, k, recipe)
+  const void* prepared = nullptr;  ///< as in LinearParams
 };
 
 /// Where the paged KV of one layer lies. A block's part holds, per layer and kv head, K then V of its tokens;
@@ -117,7 +151,7 @@ struct RopeKvParams {
 struct AttentionParams {
   const float* q;            ///< [R, nq, D], row stride q_stride
   std::int64_t q_stride;
-  float* out;                ///< [R, nq, D], row stride out_stride
+  float* out;                ///< [R, nq, D], row stride out_stride, or nullptr
   std::int64_t out_stride;
   float scale;
   std::int32_t window;       ///< keys visible to a query including itself; 0 = all
@@ -126,6 +160,7 @@ struct AttentionParams {
   const Segment* segments;
   std::int32_t num_segments;
   void* workspace;           ///< attention_workspace_bytes(rows, nq, D)
+  void* prepared = nullptr;  ///< [R, nq * D] in Form::kInt8 as well, or nullptr. REQUIRES D % 32 == 0
 };
 
 /// out[r, i] = silu(gate[r, i]) * up[r, i]; silu(x) = x / (1 + exp(-x)) with our own exp.
@@ -173,13 +208,14 @@ struct AllReduceParams {
 };
 
 struct OpTable {
-  const char* name;       ///< "cpu-scalar", "cpu-avx2"
+  const char* name;       ///< "cpu-scalar", "cpu-avx2", "cpu-avx512"
   const char* layout_id;  ///< names the order of elements inside a KV plane
 
   std::size_t (*packed_bytes)(DType, std::int32_t n, std::int32_t k);
   void (*pack)(Stream&, const PackParams&);
 
-  std::size_t (*linear_workspace_bytes)(std::int32_t rows, std::int32_t k, Recipe);
+  /// Bytes of [rows, k] in the form linear reads in this recipe (0 for Form::kF32).
+  std::size_t (*prepared_bytes)(std::int32_t rows, std::int32_t k, Recipe);
   std::size_t (*attention_workspace_bytes)(std::int32_t rows, std::int32_t num_q_heads, std::int32_t head_dim);
   /// Bytes of one head's K plus V plane in one block.
   std::size_t (*kv_head_bytes)(DType, std::int32_t block_tokens, std::int32_t head_dim);
@@ -187,6 +223,7 @@ struct OpTable {
   void (*embed)(Stream&, const EmbedParams&);
   void (*rms_norm)(Stream&, const RmsNormParams&);
   void (*linear)(Stream&, const LinearParams&);
+  void (*gated_linear)(Stream&, const GatedLinearParams&);
   void (*rope_kv_write)(Stream&, const RopeKvParams&);
   void (*attention)(Stream&, const AttentionParams&);
   void (*silu_mul)(Stream&, const SiluMulParams&);

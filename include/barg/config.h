@@ -38,7 +38,7 @@ struct SchedulerOptions {
 
 struct RuntimeOptions {
   std::int32_t threads = 0;  ///< compute threads; 0 = one per available core
-  std::string isa = "auto";  ///< auto | scalar | avx2
+  std::string isa = "auto";  ///< auto | scalar | avx2 | avx512
 };
 
 struct ServerOptions {

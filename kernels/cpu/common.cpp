@@ -72,7 +72,7 @@ void pack(Stream& stream, const PackParams& p) {
   stream.pool.run(num_panels(p.n), pack_panel, &job);
 }
 
-std::size_t linear_workspace_bytes(std::int32_t rows, std::int32_t k, Recipe recipe) {
+std::size_t prepared_bytes(std::int32_t rows, std::int32_t k, Recipe recipe) {
   return recipe == Recipe::kInt8 ? quantised_rows_bytes(rows, k) : 0;
 }
 

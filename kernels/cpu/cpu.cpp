@@ -17,6 +17,13 @@ struct IsaEntry {
 
 // Best first; the last one runs everywhere.
 constexpr IsaEntry kIsas[] = {
+    {Isa::kAvx512, "avx512", cpu::avx512_ops,
+     [] {
+       return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
+              __builtin_cpu_supports("f16c") != 0 && __builtin_cpu_supports("avx512f") != 0 &&
+              __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
+              __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512vnni") != 0;
+     }},
     {Isa::kAvx2, "avx2", cpu::avx2_ops,
      [] {
        return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&

@@ -19,11 +19,11 @@
 namespace barg::ops {
 
 /// kAuto picks the fastest one this machine has.
-enum class Isa : std::uint8_t { kAuto, kScalar, kAvx2 };
+enum class Isa : std::uint8_t { kAuto, kScalar, kAvx2, kAvx512 };
 
 /// Whether this machine can run `isa` (kAuto and kScalar: always).
 bool isa_supported(Isa isa);
-/// "auto", "scalar", "avx2".
+/// "auto", "scalar", "avx2", "avx512".
 const char* isa_name(Isa isa);
 /// Cores this process may run on, at least 1.
 int cores_available();

@@ -123,7 +123,7 @@ static constexpr std::size_t attention_chunk_bytes(std::int32_t rows) {
 // Operations without arithmetic: one copy serves every table (common.cpp).
 std::size_t packed_bytes(DType type, std::int32_t n, std::int32_t k);
 void pack(Stream& stream, const PackParams& p);
-std::size_t linear_workspace_bytes(std::int32_t rows, std::int32_t k, Recipe recipe);
+std::size_t prepared_bytes(std::int32_t rows, std::int32_t k, Recipe recipe);
 std::size_t attention_workspace_bytes(std::int32_t rows, std::int32_t num_q_heads, std::int32_t head_dim);
 std::size_t kv_head_bytes(DType type, std::int32_t block_tokens, std::int32_t head_dim);
 void copy_blocks(Stream& stream, const BlockCopyParams& p);
@@ -131,5 +131,6 @@ void all_reduce(Stream& stream, const AllReduceParams& p);
 
 const OpTable& scalar_ops();
 const OpTable& avx2_ops();
+const OpTable& avx512_ops();
 
 }  // namespace barg::ops::cpu

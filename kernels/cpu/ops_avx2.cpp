@@ -223,17 +223,18 @@ void linear(Stream& s, const LinearParams& p) {
 }  // namespace
 
 const OpTable& avx2_ops() {
-  static constexpr OpTable kTable = {
+  static const OpTable kTable = {
       .name = "cpu-avx2",
       .layout_id = kLayoutId,
       .packed_bytes = packed_bytes,
       .pack = pack,
-      .linear_workspace_bytes = linear_workspace_bytes,
+      .prepared_bytes = prepared_bytes,
       .attention_workspace_bytes = attention_workspace_bytes,
       .kv_head_bytes = kv_head_bytes,
       .embed = embed,
       .rms_norm = rms_norm,
       .linear = linear,
+      .gated_linear = scalar_ops().gated_linear,
       .rope_kv_write = rope_kv_write_avx2,
       .attention = attention_avx2,
       .silu_mul = silu_mul,

@@ -63,19 +63,12 @@ void embed(Stream&, const EmbedParams& p) {
 
 // --- linear ----------------------------------------------------------------------------------------------
 
-/// Recipe f32: acc = 0; acc = fma(x[k], W[n, k], acc) for k = 0, 1, 2, ...; then + bias.
-void linear_f32_panel(const LinearParams& p, int panel) {
-  const PackedWeight& w = p.weight;
-  const std::byte* data = panel_data(w, panel);
-  for (int c = 0; c < kPanel && panel * kPanel + c < w.n; ++c) {
-    const int n = panel * kPanel + c;
-    for (std::int32_t r = 0; r < p.rows; ++r) {
-      const float* x = p.x + r * p.x_stride;
-      float acc = 0.0f;
-      for (std::int32_t k = 0; k < w.k; ++k) acc = fma(x[k], weight_at(w.dtype, data, k, c), acc);
-      p.out[r * p.out_stride + n] = p.bias != nullptr ? acc + p.bias[n] : acc;
-    }
-  }
+/// Recipe f32: acc = 0; acc = fma(x[k], W[n, k], acc) for k = 0, 1, 2, ...
+float f32_dot(const PackedWeight& w, int n, const float* x) {
+  const std::byte* panel = panel_data(w, n / kPanel);
+  float acc = 0.0f;
+  for (std::int32_t k = 0; k < w.k; ++k) acc = fma(x[k], weight_at(w.dtype, panel, k, n % kPanel), acc);
+  return acc;
 }
 
 /// Half a block, 16 activations: d = max |x| / 127; q = round_half_even(x * (1 / d)) clamped to +-127.
@@ -116,8 +109,9 @@ void quantise_block(const float* x, const QuantisedRows& out, std::int64_t row, 
 ///   t = fma(float(s1), d1, float(s0) * d0);  acc = fma(d_w, t, acc)
 ///   q4_1: then acc = fma(m_w, scaled_sum, acc)
 /// and at the end + bias.
-float int8_dot(const PackedWeight& w, const std::byte* panel, int c, const QuantisedRows& x,
-               std::int64_t row) {
+float int8_dot(const PackedWeight& w, int n, const QuantisedRows& x, std::int64_t row) {
+  const std::byte* panel = panel_data(w, n / kPanel);
+  const int c = n % kPanel;
   float acc = 0.0f;
   for (int b = 0; b < w.k / kQuantBlock; ++b) {
     const std::byte* block = panel + panel_bytes(w.dtype, b * kQuantBlock);
@@ -133,26 +127,82 @@ float int8_dot(const PackedWeight& w, const std::byte* panel, int c, const Quant
   return acc;
 }
 
+/// One row of activations in Form::kInt8.
+void prepare_row(const float* x, const QuantisedRows& out, std::int64_t row) {
+  for (int b = 0; b < out.k / kQuantBlock; ++b) quantise_block(x + b * kQuantBlock, out, row, b);
+}
+
+/// The rows a matrix product reads: as they are, or quantised (by somebody before, or here).
+struct Input {
+  Form form;
+  const float* x;
+  std::int64_t x_stride;
+  QuantisedRows q;
+
+  float dot(const PackedWeight& w, int n, std::int64_t row) const {
+    return form == Form::kInt8 ? int8_dot(w, n, q, row) : f32_dot(w, n, x + row * x_stride);
+  }
+};
+
+template <class Params>
+Input linear_input(const Params& p, const PackedWeight& w) {
+  Input in{prepared_form(p.recipe, w.dtype), p.x, p.x_stride, {}};
+  if (in.form == Form::kF32) return in;
+  if (p.prepared != nullptr) {
+    in.q = quantised_rows(const_cast<void*>(p.prepared), p.rows, w.k);
+    return in;
+  }
+  in.q = quantised_rows(p.workspace, p.rows, w.k);
+  for (std::int32_t r = 0; r < p.rows; ++r) prepare_row(p.x + r * p.x_stride, in.q, r);
+  return in;
+}
+
+/// out = v or out + v, v = the dot product + bias.
 void linear(Stream& s, const LinearParams& p) {
   const PackedWeight& w = p.weight;
-  if (p.recipe == Recipe::kF32 || !is_quantised(w.dtype)) {
-    parallel_for(s, num_panels(w.n), [&](int panel) { linear_f32_panel(p, panel); });
-    return;
-  }
-  const QuantisedRows x = quantised_rows(p.workspace, p.rows, w.k);
-  parallel_for(s, p.rows, [&](int r) {
-    for (int b = 0; b < w.k / kQuantBlock; ++b) {
-      quantise_block(p.x + r * p.x_stride + b * kQuantBlock, x, r, b);
+  const Input in = linear_input(p, w);
+  parallel_for(s, num_panels(w.n), [&](int panel) {
+    for (int n = panel * kPanel; n < (panel + 1) * kPanel && n < w.n; ++n) {
+      for (std::int32_t r = 0; r < p.rows; ++r) {
+        float v = in.dot(w, n, r);
+        if (p.bias != nullptr) v = v + p.bias[n];
+        float& out = p.out[r * p.out_stride + n];
+        out = p.accumulate ? out + v : v;
+      }
     }
   });
-  parallel_for(s, num_panels(w.n), [&](int panel) {
-    const std::byte* data = panel_data(w, panel);
-    for (int c = 0; c < kPanel && panel * kPanel + c < w.n; ++c) {
-      const int n = panel * kPanel + c;
-      for (std::int32_t r = 0; r < p.rows; ++r) {
-        const float acc = int8_dot(w, data, c, x, r);
-        p.out[r * p.out_stride + n] = p.bias != nullptr ? acc + p.bias[n] : acc;
+  if (p.block_max == nullptr) return;
+  const std::int32_t blocks = (w.n + kBlockMax - 1) / kBlockMax;
+  for (std::int32_t r = 0; r < p.rows; ++r) {
+    const float* out = p.out + r * p.out_stride;
+    for (std::int32_t b = 0; b < blocks; ++b) {
+      float max = minus_infinity();
+      for (std::int32_t n = b * kBlockMax; n < (b + 1) * kBlockMax && n < w.n; ++n) {
+        if (out[n] > max || is_nan(out[n])) max = out[n];
+        if (is_nan(max)) break;
       }
+      p.block_max[std::int64_t{r} * blocks + b] = max;
+    }
+  }
+}
+
+void gated_linear(Stream& s, const GatedLinearParams& p) {
+  const Input in = linear_input(p, p.gate);
+  const std::int32_t dim = p.gate.n;
+  QuantisedRows prepared{};
+  if (p.prepared_out != nullptr) prepared = quantised_rows(p.prepared_out, p.rows, dim);
+  parallel_for(s, (dim + kQuantBlock - 1) / kQuantBlock, [&](int b) {
+    for (std::int32_t r = 0; r < p.rows; ++r) {
+      float v[kQuantBlock];
+      for (int n = b * kQuantBlock; n < (b + 1) * kQuantBlock && n < dim; ++n) {
+        float g = in.dot(p.gate, n, r);
+        float u = in.dot(p.up, n, r);
+        if (p.gate_bias != nullptr) g = g + p.gate_bias[n];
+        if (p.up_bias != nullptr) u = u + p.up_bias[n];
+        v[n % kQuantBlock] = silu(g) * u;
+        if (p.out != nullptr) p.out[std::int64_t{r} * dim + n] = v[n % kQuantBlock];
+      }
+      if (p.prepared_out != nullptr) quantise_block(v, prepared, r, b);
     }
   });
 }
@@ -164,7 +214,6 @@ void linear(Stream& s, const LinearParams& p) {
 void rms_norm(Stream&, const RmsNormParams& p) {
   for (std::int32_t r = 0; r < p.rows; ++r) {
     float* x = p.x + std::int64_t{r} * p.dim;
-    float* out = p.out + std::int64_t{r} * p.dim;
     if (p.residual != nullptr) {
       const float* residual = p.residual + std::int64_t{r} * p.dim;
       for (std::int32_t i = 0; i < p.dim; ++i) x[i] += residual[i];
@@ -173,7 +222,15 @@ void rms_norm(Stream&, const RmsNormParams& p) {
     for (std::int32_t i = 0; i < p.dim; ++i) lanes[i % kLanes] = fma(x[i], x[i], lanes[i % kLanes]);
     const float mean = fold_lanes(lanes) / static_cast<float>(p.dim);
     const float inverse = 1.0f / __builtin_sqrtf(mean + p.eps);
-    for (std::int32_t i = 0; i < p.dim; ++i) out[i] = (x[i] * inverse) * (p.weight[i] + p.weight_offset);
+    const auto value = [&](std::int32_t i) { return (x[i] * inverse) * (p.weight[i] + p.weight_offset); };
+    for (std::int32_t i = 0; p.out != nullptr && i < p.dim; ++i) p.out[std::int64_t{r} * p.dim + i] = value(i);
+    if (p.prepared == nullptr) continue;
+    const QuantisedRows prepared = quantised_rows(p.prepared, p.rows, p.dim);
+    for (int b = 0; b < p.dim / kQuantBlock; ++b) {
+      float v[kQuantBlock];
+      for (int i = 0; i < kQuantBlock; ++i) v[i] = value(b * kQuantBlock + i);
+      quantise_block(v, prepared, r, b);
+    }
   }
 }
 
@@ -340,6 +397,13 @@ void fold(Partial& total, const Partial& next, std::int32_t dim) {
   for (std::int32_t d = 0; d < dim; ++d) total.acc[d] = fma(total.acc[d], a, next.acc[d] * b);
 }
 
+/// Rows of the batch: what the prepared form is laid out for.
+std::int32_t all_rows(const AttentionParams& p) {
+  std::int32_t rows = 0;
+  for (std::int32_t i = 0; i < p.num_segments; ++i) rows += p.segments[i].row_count;
+  return rows;
+}
+
 /// Splits in ascending order, folded left from the first; out = acc * (1 / sum).
 void attend(const AttentionParams& p, const Segment& segment, std::int32_t i, std::int32_t head) {
   const std::int32_t group = p.num_q_heads / p.kv.num_kv_heads;
@@ -358,9 +422,13 @@ void attend(const AttentionParams& p, const Segment& segment, std::int32_t i, st
       fold(total, next, dim);
     }
   }
-  float* out = p.out + row * p.out_stride + std::int64_t{head} * dim;
   const float inverse = 1.0f / total.sum;
-  for (std::int32_t d = 0; d < dim; ++d) out[d] = total.acc[d] * inverse;
+  for (std::int32_t d = 0; d < dim; ++d) total.acc[d] = total.acc[d] * inverse;
+  if (p.out != nullptr) std::memcpy(p.out + row * p.out_stride + head * dim, total.acc, sizeof(float) * dim);
+  if (p.prepared == nullptr) return;
+  const QuantisedRows prepared = quantised_rows(p.prepared, all_rows(p), p.num_q_heads * dim);
+  for (int b = 0; b < dim / kQuantBlock; ++b)
+    quantise_block(total.acc + b * kQuantBlock, prepared, row, head * dim / kQuantBlock + b);
 }
 
 void attention(Stream& s, const AttentionParams& p) {
@@ -379,12 +447,13 @@ const OpTable& scalar_ops() {
       .layout_id = kLayoutId,
       .packed_bytes = packed_bytes,
       .pack = pack,
-      .linear_workspace_bytes = linear_workspace_bytes,
+      .prepared_bytes = prepared_bytes,
       .attention_workspace_bytes = attention_workspace_bytes,
       .kv_head_bytes = kv_head_bytes,
       .embed = embed,
       .rms_norm = rms_norm,
       .linear = linear,
+      .gated_linear = gated_linear,
       .rope_kv_write = rope_kv_write,
       .attention = attention,
       .silu_mul = silu_mul,

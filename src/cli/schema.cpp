@@ -154,7 +154,7 @@ constexpr Option kSchema[] = {
      .kind = Kind::kChoice,
      .field = kRuntime<&RuntimeOptions::isa>,
      .help = "Instruction set of the CPU kernels. All give equal bits.",
-     .choices = "auto|scalar|avx2"},
+     .choices = "auto|scalar|avx2|avx512"},
 
     {.key = "server.host",
      .flag = "--host",

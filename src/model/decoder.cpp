@@ -41,7 +41,7 @@ Layout make_layout(const DecoderSpec& s, const ops::OpTable& ops, Recipe recipe,
   l.sin = floats(s.rope.rotary_dim / 2);
   std::size_t linear = 0;
   for (const std::int64_t k : {std::int64_t{s.hidden}, q, std::int64_t{s.ffn}}) {
-    linear = std::max(linear, ops.linear_workspace_bytes(max_rows, static_cast<std::int32_t>(k), recipe));
+    linear = std::max(linear, ops.prepared_bytes(max_rows, static_cast<std::int32_t>(k), recipe));
   }
   l.linear = bytes(linear);
   l.attention = bytes(ops.attention_workspace_bytes(max_rows, s.num_q_heads, s.head_dim));

@@ -27,8 +27,10 @@ constexpr std::array<Named<std::optional<Recipe>>, 3> kRecipes{
     {{"auto", std::nullopt}, {"f32", Recipe::kF32}, {"int8", Recipe::kInt8}}};
 constexpr std::array<Named<std::optional<DType>>, 4> kKvDtypes{
     {{"auto", std::nullopt}, {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}}};
-constexpr std::array<Named<ops::Isa>, 3> kIsas{
-    {{"auto", ops::Isa::kAuto}, {"scalar", ops::Isa::kScalar}, {"avx2", ops::Isa::kAvx2}}};
+constexpr std::array<Named<ops::Isa>, 4> kIsas{{{"auto", ops::Isa::kAuto},
+                                                {"scalar", ops::Isa::kScalar},
+                                                {"avx2", ops::Isa::kAvx2},
+                                                {"avx512", ops::Isa::kAvx512}}};
 
 template <class T, std::size_t N>
 Result<T> look_up(const std::array<Named<T>, N>& table, const std::string& name, const char* key) {

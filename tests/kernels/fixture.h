@@ -113,7 +113,7 @@ struct Weights {
 inline std::vector<float> run_linear(CpuDevice& device, const ops::PackedWeight& w, Recipe recipe,
                                      const float* x, std::int32_t rows, std::int64_t x_stride,
                                      const float* bias = nullptr) {
-  Buffer workspace(device.ops().linear_workspace_bytes(rows, w.k, recipe));
+  Buffer workspace(device.ops().prepared_bytes(rows, w.k, recipe));
   std::vector<float> out(static_cast<std::size_t>(rows) * w.n, -7.0f);
   device.ops().linear(device.stream(), {.weight = w,
                                         .recipe = recipe,
@@ -163,7 +163,9 @@ inline std::unique_ptr<CpuDevice> device(Isa isa, int threads = 1) {
 /// The devices to compare with the scalar one.
 inline std::vector<Isa> vector_isas() {
   std::vector<Isa> isas;
-  if (ops::isa_supported(Isa::kAvx2)) isas.push_back(Isa::kAvx2);
+  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512}) {
+    if (ops::isa_supported(isa)) isas.push_back(isa);
+  }
   return isas;
 }
 

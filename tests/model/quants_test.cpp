@@ -50,7 +50,7 @@ TEST_P(Quants, PackedRowsReadBackAsGgmlsValues) {
     std::vector<float> unit(k * k, 0.0f), product(k * 64);
     for (std::size_t i = 0; i < k; ++i) unit[i * k + i] = 1;
     std::vector<std::byte> scratch(
-        device.ops().linear_workspace_bytes(static_cast<std::int32_t>(k), p.weight.k, Recipe::kF32) + 64);
+        device.ops().prepared_bytes(static_cast<std::int32_t>(k), p.weight.k, Recipe::kF32) + 64);
     auto* aligned =
         reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(scratch.data()) + 63) / 64 * 64);
     device.ops().linear(device.stream(), {.weight = p.weight,
