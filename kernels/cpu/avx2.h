@@ -1,5 +1,5 @@
-// What the AVX2 translation units share: vector forms of math.h, loads of stored formats, thread helpers.
-// Include only from *_avx2.cpp.
+// What the AVX2 translation units share: vector forms of math.h and loads of stored formats. Include only from
+// *_avx2.cpp.
 //
 // Everything is static or in an unnamed namespace: code compiled with -mavx2 must never be the copy the
 // linker picks for a machine without it. No standard container or algorithm is used for the same reason. Each
@@ -9,7 +9,7 @@
 #include <immintrin.h>
 
 #include "cpu/layout.h"
-#include "cpu/pool.h"
+#include "cpu/parallel.h"
 #include "math.h"
 
 namespace barg::ops::cpu {
@@ -21,27 +21,6 @@ void attention_avx2(Stream& s, const AttentionParams& p);
 void rope_kv_write_avx2(Stream& s, const RopeKvParams& p);
 
 namespace {
-
-template <class T>
-inline T min_of(T a, T b) {
-  return b < a ? b : a;
-}
-
-template <class F>
-inline void parallel_for(Stream& s, int items, F&& f) {
-  s.pool.run(
-      items, [](void* context, int i) { (*static_cast<F*>(context))(i); }, &f);
-}
-
-/// f(begin, end) over ranges of [0, rows); one range, on this thread, when the work is small.
-template <class F>
-inline void parallel_rows(Stream& s, std::int32_t rows, std::int32_t elements_per_row, F&& f) {
-  constexpr std::int64_t kElementsPerItem = 16384;
-  const auto grain = static_cast<std::int32_t>(
-      min_of<std::int64_t>(rows, kElementsPerItem / (elements_per_row > 0 ? elements_per_row : 1) + 1));
-  if (grain >= rows) return f(0, rows);
-  parallel_for(s, (rows + grain - 1) / grain, [&](int i) { f(i * grain, min_of(rows, (i + 1) * grain)); });
-}
 
 // Loads of eight stored elements as f32.
 struct F32 {
@@ -135,14 +114,6 @@ inline void store_panel(const LinearParams& p, std::int64_t row, int panel, cons
     return;
   }
   for (int c = 0; n + c < p.weight.n; ++c) out[c] = p.bias != nullptr ? acc[c] + p.bias[n + c] : acc[c];
-}
-
-/// Panels that one item works on side by side: enough independent memory streams and FMA chains when rows are
-/// few, but not so many that threads run out of items.
-inline int panels_per_item(std::int32_t rows, int panels, int threads) {
-  if (rows == 1 && panels >= 16 * threads) return 4;
-  if (rows <= 3 && panels >= 4 * threads) return 2;
-  return 1;
 }
 
 }  // namespace

@@ -1,0 +1,103 @@
+// What the AVX-512 translation units share (F, BW, DQ, VL, VNNI): vector forms of math.h and loads of stored
+// formats, 16 lanes wide. Include only from *_avx512.cpp.
+//
+// The rules are those of avx2.h: everything static or in an unnamed namespace, no standard containers or
+// algorithms, and each function gives, lane for lane, the bits of its namesake in math.h or ops_scalar.cpp.
+#pragma once
+
+#include <immintrin.h>
+
+#include "cpu/layout.h"
+#include "cpu/parallel.h"
+#include "math.h"
+
+namespace barg::ops::cpu {
+
+// One per translation unit.
+void attention_avx512(Stream& s, const AttentionParams& p);
+void rope_kv_write_avx512(Stream& s, const RopeKvParams& p);
+
+namespace {
+
+// Loads of 16 stored elements as f32.
+struct F32 {
+  static constexpr int kBytes = 4;
+  static __m512 load(const std::byte* p) { return _mm512_loadu_ps(p); }
+};
+struct F16 {
+  static constexpr int kBytes = 2;
+  static __m512 load(const std::byte* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+};
+struct BF16 {
+  static constexpr int kBytes = 2;
+  static __m512 load(const std::byte* p) {
+    const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+  }
+};
+
+inline __m512i load_i(const void* p) { return _mm512_loadu_si512(p); }
+
+/// Four bytes in every 32-bit lane.
+inline __m512i broadcast4(const void* p) {
+  std::int32_t v;
+  __builtin_memcpy(&v, p, 4);
+  return _mm512_set1_epi32(v);
+}
+
+/// Lanes [0, count) of 16.
+inline __mmask16 lane_mask(int count) {
+  return static_cast<__mmask16>(count >= 16 ? 0xffffu : (1u << count) - 1u);
+}
+
+/// Lanes from .. to of 16, inclusive; bounds outside the vector are allowed.
+inline __mmask16 lane_range(int from, int to) {
+  if (from > to || from > 15 || to < 0) return 0;
+  return static_cast<__mmask16>(lane_mask(to + 1) & ~lane_mask(from > 0 ? from : 0));
+}
+
+inline __m512 exp16(__m512 x) {
+  x = _mm512_max_ps(_mm512_set1_ps(math::kExpMin), x);  // a NaN is the second operand and passes
+  x = _mm512_min_ps(_mm512_set1_ps(math::kExpMax), x);
+  const __m512 round = _mm512_set1_ps(math::kRound);
+  const __m512 n = _mm512_sub_ps(_mm512_fmadd_ps(x, _mm512_set1_ps(math::kLog2e), round), round);
+  __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-math::kLn2Hi), x);
+  r = _mm512_fmadd_ps(n, _mm512_set1_ps(-math::kLn2Lo), r);
+  __m512 p = _mm512_set1_ps(math::kExpP[0]);
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(math::kExpP[1]));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(math::kExpP[2]));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(math::kExpP[3]));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(math::kExpP[4]));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(math::kExpP[5]));
+  const __m512 y = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), _mm512_set1_ps(1.0f));
+  return _mm512_scalef_ps(y, n);  // one rounding, as in the last of the two products of math.h
+}
+
+inline __m512 silu16(__m512 x) {
+  const __m512 e = exp16(_mm512_xor_ps(x, _mm512_set1_ps(-0.0f)));
+  return _mm512_div_ps(x, _mm512_add_ps(_mm512_set1_ps(1.0f), e));
+}
+
+/// Lanes 8-15.
+inline __m256 upper8(__m512 v) { return _mm512_extractf32x8_ps(v, 1); }
+
+/// fold_lanes.
+inline float fold16(__m512 lanes) {
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(lanes), upper8(lanes));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+/// REQUIRES no NaN.
+inline float max16(__m512 v) {
+  const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(v), upper8(v));
+  __m128 m = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+  return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+}
+
+}  // namespace
+}  // namespace barg::ops::cpu

@@ -1,0 +1,44 @@
+// How the vector translation units hand work to the pool.
+//
+// Everything is in an unnamed namespace, a copy for each translation unit: these templates are compiled for the
+// instruction set of whoever includes them, and the linker must not share the result. No standard container or
+// algorithm is used for the same reason. Thread rule: called by the thread that owns the stream.
+#pragma once
+
+#include "cpu/pool.h"
+#include "ops.h"
+
+namespace barg::ops::cpu {
+namespace {
+
+template <class T>
+inline T min_of(T a, T b) {
+  return b < a ? b : a;
+}
+
+template <class F>
+inline void parallel_for(Stream& s, int items, F&& f) {
+  s.pool.run(
+      items, [](void* context, int i) { (*static_cast<F*>(context))(i); }, &f);
+}
+
+/// f(begin, end) over ranges of [0, rows); one range, on this thread, when the work is small.
+template <class F>
+inline void parallel_rows(Stream& s, std::int32_t rows, std::int32_t elements_per_row, F&& f) {
+  constexpr std::int64_t kElementsPerItem = 16384;
+  const auto grain = static_cast<std::int32_t>(
+      min_of<std::int64_t>(rows, kElementsPerItem / (elements_per_row > 0 ? elements_per_row : 1) + 1));
+  if (grain >= rows) return f(0, rows);
+  parallel_for(s, (rows + grain - 1) / grain, [&](int i) { f(i * grain, min_of(rows, (i + 1) * grain)); });
+}
+
+/// Panels that one item works on side by side: enough independent memory streams and FMA chains when rows are
+/// few, but not so many that threads run out of items.
+inline int panels_per_item(std::int32_t rows, int panels, int threads) {
+  if (rows == 1 && panels >= 16 * threads) return 4;
+  if (rows <= 3 && panels >= 4 * threads) return 2;
+  return 1;
+}
+
+}  // namespace
+}  // namespace barg::ops::cpu
