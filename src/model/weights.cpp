@@ -133,14 +133,14 @@ class Builder {
     tasks_.push_back(std::move(task));
   }
 
-  /// Parts that are stored alike become one matrix.
+  /// Parts that are stored alike become one matrix, if `join`.
   void projection(Projection& p, const std::string& blk, const std::vector<Named>& parts, std::int32_t k,
-                  bool bias) {
+                  bool bias, bool join = true) {
     p.k = k;
     std::vector<std::vector<Named>> runs;
     for (const Named& part : parts) {
       const DType type = dtype(find(blk + part.name + ".weight"), false);
-      if (!runs.empty() && dtype(files_.find(blk + runs.back()[0].name + ".weight"), false) == type)
+      if (join && !runs.empty() && dtype(files_.find(blk + runs.back()[0].name + ".weight"), false) == type)
         runs.back().push_back(part);
       else
         runs.push_back({part});
@@ -174,7 +174,7 @@ class Builder {
     projection(l.attn_out, blk, {{"attn_output", spec_.hidden, 0}}, q, spec_.o_bias);
     vector(l.ffn_norm, {{find(blk + "ffn_norm.weight")}}, spec_.hidden);
     projection(l.gate_up, blk, {{"ffn_gate", spec_.ffn, 0}, {"ffn_up", spec_.ffn, 0}}, spec_.hidden,
-               spec_.mlp_bias);
+               spec_.mlp_bias, false);
     projection(l.down, blk, {{"ffn_down", spec_.hidden, 0}}, spec_.ffn, spec_.mlp_bias);
   }
 

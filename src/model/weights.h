@@ -1,8 +1,8 @@
 // Weights: every tensor of a decoder, packed for the device in one arena. Two phases: plan (sizes and types,
 // no bytes read; gives the exact total) and load (pack, dropping each tensor's file pages behind it).
 //
-// Matrices that read the same input and are stored alike are packed as one, rows concatenated (q, k, v; gate,
-// up): fewer launches, and every output element is still the same sum. Where types differ they stay apart.
+// q, k and v read the same input: where they are stored alike they are packed as one, rows concatenated (fewer
+// launches, and every output element is still the same sum). Gate and up stay two matrices for gated_linear.
 // q and k rows of files in interleaved rope order are put back into halves order, whole rows at a time, which
 // is legal for every block type. Norms and biases become f32.
 //
@@ -57,7 +57,7 @@ struct LayerWeights {
   Projection qkv;                    ///< rows: q, then k, then v
   Projection attn_out;
   const float* ffn_norm = nullptr;  ///< [hidden]
-  Projection gate_up;               ///< rows: gate, then up
+  Projection gate_up;               ///< two parts: gate, up
   Projection down;
 };
 
