@@ -1,0 +1,273 @@
+"""Barg and its peers on the same loads, interleaved; one table of medians, spreads and ratios.
+
+Called by ./run, which builds Barg and installs the peers first. Every server is started once and stopped (SIGSTOP)
+while it is not its turn, so that a round costs no start and an idle server costs no core. In each round every load
+goes to every server, the order of servers rotating. `barg bench serve` makes the load for all of them; prompts are
+made of words of one token, new ones for every request, so no server can answer from a cache.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import table
+
+WORDS = (pathlib.Path(__file__).parent / "words.txt").read_text().split()
+START_SECONDS = {"vllm": 600}
+
+
+class Load:
+    """`count` requests of `prompt` tokens in and `output` tokens out, `streams` at a time."""
+
+    def __init__(self, name, prompt, output, streams, count, first_round_only=False):
+        self.name, self.prompt, self.output, self.streams, self.count = name, prompt, output, streams, count
+        self.first_round_only = first_round_only
+
+
+LOADS = [
+    Load("c1", 259, 128, 1, 3),
+    Load("c8", 259, 128, 8, 16),
+    Load("c32", 259, 128, 32, 64),
+    Load("ttft512", 512, 128, 1, 2),
+    Load("long4000", 4000, 64, 1, 1),
+]
+BUSY = Load("busy", 259, 16, 1, 1)
+
+
+class Server:
+    """One server process group; REQUIRES start() before the rest."""
+
+    def __init__(self, name, command, port, log, env=None, model=None, note=""):
+        self.name, self.command, self.port, self.model, self.note = name, command, port, model, note
+        self.log, self.env = log, {**os.environ, **(env or {})}
+        self.process = None
+        self.start_s = None
+
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self):
+        began = time.monotonic()
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen(
+                self.command, stdout=log, stderr=log, env=self.env, start_new_session=True
+            )
+        while True:
+            if self.process.poll() is not None:
+                raise RuntimeError(f"exited with {self.process.returncode}; see {self.log}")
+            if time.monotonic() - began > START_SECONDS.get(self.name, 120):
+                raise RuntimeError(f"not ready in time; see {self.log}")
+            try:
+                with urllib.request.urlopen(self.url() + "/health", timeout=2) as answer:
+                    if answer.status == 200:
+                        break
+            except (urllib.error.URLError, OSError):
+                pass
+            time.sleep(0.02)
+        self.start_s = time.monotonic() - began
+
+    def signal(self, number):
+        if self.process is not None and self.process.poll() is None:
+            os.killpg(self.process.pid, number)
+
+    def rss_bytes(self):
+        """Of every process of the group."""
+        total = 0
+        for status in pathlib.Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = status.read_text().rsplit(")", 1)[1].split()
+                if int(fields[2]) == self.process.pid:
+                    total += int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+            except (OSError, IndexError):
+                continue
+        return total
+
+    def stop(self):
+        self.signal(signal.SIGCONT)
+        self.signal(signal.SIGTERM)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.signal(signal.SIGKILL)
+
+
+def write_prompts(load, seed, path):
+    rng = random.Random(seed)
+    with open(path, "w") as out:
+        for _ in range(load.count):
+            prompt = " ".join(rng.choice(WORDS) for _ in range(load.prompt))
+            out.write(json.dumps({"prompt": prompt, "max_tokens": load.output}) + "\n")
+
+
+def measure(options, server, load, seed, folder):
+    """One load on one server: the figures of `barg bench serve`, and the memory afterwards."""
+    prompts = folder / f"{load.name}.{seed}.jsonl"
+    write_prompts(load, seed, prompts)
+    report = folder / f"{load.name}.{seed}.{server.name}.json"
+    command = [
+        options.barg, "bench", "serve", "--url", server.url(), "--prompts", str(prompts), "--warmup", "0",
+        "--concurrency", str(load.streams), "--requests", str(load.count), "--json", str(report),
+    ]  # fmt: skip
+    if server.model:
+        command += ["--model", server.model]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if not report.exists():
+        raise RuntimeError(f"bench serve: {done.stderr.strip().splitlines()[-1:]}")
+    run = json.loads(report.read_text())["runs"][0]
+    run["rss_bytes"] = server.rss_bytes()
+    if run["requests"]["failed"]:
+        raise RuntimeError(f"{load.name}: {run['requests']}")
+    return run
+
+
+def busy_process():
+    return subprocess.Popen([sys.executable, "-c", "while True: pass"])
+
+
+def beside_busy(options, server, seed, folder):
+    """Output tokens/s alone and beside one busy process, one after the other."""
+    quiet = measure(options, server, BUSY, seed * 2, folder)
+    busy = busy_process()
+    try:
+        time.sleep(0.2)
+        shared = measure(options, server, BUSY, seed * 2 + 1, folder)
+    finally:
+        busy.kill()
+        busy.wait()
+    return {"quiet": quiet, "shared": shared}
+
+
+def make_servers(options, folder):
+    """Barg first; a peer that is not installed is a reason instead of a server."""
+    servers, reasons = [], {}
+    port = options.port
+    servers.append(
+        Server("barg", [options.barg, "serve", "--model", options.model, "--port", str(port)], port, folder / "barg.log",
+               note="defaults")
+    )  # fmt: skip
+    for name in options.peers.split(",") if options.peers else []:
+        port += 1
+        state = pathlib.Path(options.installed) / f"{name}.json"
+        state = json.loads(state.read_text()) if state.exists() else {"ok": False, "reason": "not installed"}
+        if not state["ok"]:
+            reasons[name] = state["reason"]
+            continue
+        log = folder / f"{name}.log"
+        if name == "llama":
+            flags = ["-t", str(os.cpu_count()), "-np", "32", "-c", "32768", "--kv-unified", "--metrics", "--no-webui"]
+            command = [state["server"], "-m", options.model, "--port", str(port), *flags]
+            servers.append(Server(name, command, port, log, note=" ".join(flags)))
+        elif name == "vllm":
+            flags = ["--dtype", "bfloat16", "--max-model-len", "8192", "--max-num-seqs", "64"]
+            env = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_CPU_OMP_THREADS_BIND": f"0-{os.cpu_count() - 1}"}
+            if state.get("libiomp"):
+                env["LD_PRELOAD"] = state["libiomp"]
+            command = [state["server"], "serve", options.hf, "--port", str(port), *flags]
+            note = " ".join(flags) + " " + " ".join(f"{k}={pathlib.Path(v).name}" for k, v in env.items())
+            servers.append(Server(name, command, port, log, env=env, model=options.hf, note=note))
+    return servers, reasons
+
+
+def start_all(servers, reasons):
+    running = []
+    for server in servers:
+        try:
+            server.start()
+            print(f"{server.name}: ready after {server.start_s:.2f} s", file=sys.stderr)
+            server.signal(signal.SIGSTOP)
+            running.append(server)
+        except RuntimeError as error:
+            reasons[server.name] = str(error)
+            print(f"{server.name}: {error}", file=sys.stderr)
+    return running
+
+
+def one_round(options, servers, reasons, number, folder, results):
+    turn = number % len(servers)
+    for load in [*LOADS, BUSY]:
+        for server in servers[turn:] + servers[:turn]:
+            if server.name in reasons or (load is BUSY and number >= options.busy_rounds):
+                continue
+            server.signal(signal.SIGCONT)
+            try:
+                if load is BUSY:
+                    run = beside_busy(options, server, 1000 + number, folder)
+                else:
+                    run = measure(options, server, load, number, folder)
+                results.setdefault(server.name, {}).setdefault(load.name, []).append(run)
+                print(f"round {number + 1}, {load.name}, {server.name}: {table.brief(load.name, run)}", file=sys.stderr)
+            except RuntimeError as error:
+                reasons[server.name] = str(error)
+                print(f"round {number + 1}, {load.name}, {server.name}: {error}", file=sys.stderr)
+            server.signal(signal.SIGSTOP)
+
+
+def versions(options, servers):
+    out = {"barg": subprocess.run([options.barg, "version"], capture_output=True, text=True).stdout.strip()}
+    for server in servers:
+        state = pathlib.Path(options.installed) / f"{server.name}.json"
+        if state.exists():
+            out[server.name] = json.loads(state.read_text()).get("version")
+    return out
+
+
+def parse(arguments):
+    p = argparse.ArgumentParser(description=__doc__)
+    p.add_argument("--barg", required=True, help="the barg program")
+    p.add_argument("--model", required=True, help="a GGUF file, the same for Barg and llama-server")
+    p.add_argument("--hf", default="", help="the same model as a Hugging Face directory, for vllm")
+    p.add_argument("--installed", required=True, help="the folder install.py wrote to")
+    p.add_argument("--peers", default="llama,vllm")
+    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--busy-rounds", type=int, default=2, help="rounds that also measure beside a busy process")
+    p.add_argument("--out", required=True, help="folder for reports, logs, table and plots")
+    p.add_argument("--port", type=int, default=18100)
+    return p.parse_args(arguments)
+
+
+def main():
+    options = parse(sys.argv[1:])
+    folder = pathlib.Path(options.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    servers, reasons = make_servers(options, folder)
+    results = {}
+    running = start_all(servers, reasons)
+    try:
+        for number in range(options.rounds):
+            one_round(options, running, reasons, number, folder, results)
+    finally:
+        for server in running:
+            server.stop()
+    lscpu = subprocess.run(["lscpu"], capture_output=True, text=True).stdout
+    record = {
+        "date": datetime.date.today().isoformat(),
+        "machine": {"lscpu": lscpu, "system": platform.platform(), "cores": os.cpu_count()},
+        "versions": versions(options, servers),
+        "flags": {s.name: s.note for s in servers},
+        "start_s": {s.name: s.start_s for s in servers},
+        "loads": {load.name: vars(load) for load in [*LOADS, BUSY]},
+        "rounds": options.rounds,
+        "reasons": reasons,
+        "results": results,
+    }
+    (folder / "peers.json").write_text(json.dumps(record) + "\n")
+    text = table.markdown(record)
+    (folder / "peers.md").write_text(text)
+    table.plots(record, folder)
+    print(text)
+    return 1 if "barg" in reasons else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
