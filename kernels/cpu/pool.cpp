@@ -1,13 +1,38 @@
 #include "cpu/pool.h"
 
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+
 namespace barg::ops {
 namespace {
 
-// About 10-20 us: longer than the gap between two operations of a layer, short enough not to take a core from
-// somebody else for long.
-constexpr int kSpins = 400;
+/// 20 to 50 us at the rates that time-stamp counters have (2 to 5 GHz).
+constexpr std::uint64_t kSpinTicks = 100'000;
 
-void pause() { __builtin_ia32_pause(); }
+class Spin {
+ public:
+  /// False once it has lasted long enough.
+  bool again() {
+    __builtin_ia32_pause();
+    return __builtin_ia32_rdtsc() - start_ < kSpinTicks;
+  }
+
+ private:
+  std::uint64_t start_ = __builtin_ia32_rdtsc();
+};
+
+/// Sleeps while `word` is `value`; may also return for no reason.
+void futex_wait(std::atomic<std::int32_t>& word, std::int32_t value) {
+  static_assert(sizeof(word) == sizeof(std::int32_t));
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
+}
+
+void futex_wake_all(std::atomic<std::int32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
 
 }  // namespace
 
@@ -19,70 +44,81 @@ WorkerPool::WorkerPool(int threads) {
 
 WorkerPool::~WorkerPool() {
   for (std::jthread& worker : workers_) worker.request_stop();
-  epoch_.fetch_add(1, std::memory_order_release);
-  epoch_.notify_all();
+  wakes_.fetch_add(1);
+  futex_wake_all(wakes_);
 }
 
 void WorkerPool::run(int items, Body body, void* context) {
   if (items <= 0) return;
-  if (items == 1 || workers_.empty()) {
+  if (items == 1 || workers_.empty() || busy_) {
     for (int i = 0; i < items; ++i) body(context, i);
     return;
   }
-  work_ = {items, body, context};
-  next_.store(0, std::memory_order_relaxed);
-  gate_.store(kOpen, std::memory_order_release);
-  epoch_.fetch_add(1, std::memory_order_release);
-  epoch_.notify_all();
+  work_ = {body, context};
+  busy_ = true;
+  done_.store(0, std::memory_order_relaxed);
+  // Sequentially consistent, as in wait_for_work(): either the sleeper sees the work or wake() sees the sleeper.
+  ticket_.store(static_cast<std::uint64_t>(items) << 32);
+  wake();
+  const int own = take_items();
+  wait_for_workers(items - own);
+  busy_ = false;
+}
 
-  take_items();
+void WorkerPool::wake() {
+  if (sleepers_.load() == 0) return;
+  sleepers_.store(0);
+  wakes_.fetch_add(1);
+  futex_wake_all(wakes_);
+}
 
-  std::uint32_t inside = gate_.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen;
-  for (int spin = 0; inside != 0; ++spin) {
-    if (spin < kSpins) {
-      pause();
-    } else {
-      gate_.wait(inside, std::memory_order_acquire);
+/// Runs items until none is left to claim; how many they were. The region cannot end before its last claimed
+/// item has been counted, so all of them belong to one.
+int WorkerPool::take_items() {
+  for (int count = 0;; ++count) {
+    const std::uint64_t ticket = ticket_.fetch_add(1, std::memory_order_acq_rel);
+    const auto next = static_cast<std::uint32_t>(ticket);
+    if (next >= static_cast<std::uint32_t>(ticket >> 32)) return count;
+    work_.body(work_.context, static_cast<int>(next));
+  }
+}
+
+void WorkerPool::wait_for_workers(int items) {
+  Spin spin;
+  while (done_.load(std::memory_order_acquire) != items) {
+    if (spin.again()) continue;
+    caller_sleeps_.store(1);
+    const std::int32_t done = done_.load();
+    if (done != items) futex_wait(done_, done);
+    caller_sleeps_.store(0, std::memory_order_relaxed);
+  }
+}
+
+bool WorkerPool::has_work() const {
+  const std::uint64_t ticket = ticket_.load();
+  return static_cast<std::uint32_t>(ticket) < static_cast<std::uint32_t>(ticket >> 32);
+}
+
+/// False: stop.
+bool WorkerPool::wait_for_work(const std::stop_token& stop) {
+  for (;;) {
+    for (Spin spin; spin.again();) {
+      if (has_work()) return true;
     }
-    inside = gate_.load(std::memory_order_acquire);
+    const std::int32_t wakes = wakes_.load();  // before sleepers_: a wake-up that clears our mark changes it
+    sleepers_.store(1);
+    if (stop.stop_requested()) return false;
+    if (has_work()) return true;
+    futex_wait(wakes_, wakes);
   }
-}
-
-void WorkerPool::take_items() {
-  const Work work = work_;
-  for (int i = next_.fetch_add(1, std::memory_order_relaxed); i < work.items;
-       i = next_.fetch_add(1, std::memory_order_relaxed)) {
-    work.body(work.context, i);
-  }
-}
-
-bool WorkerPool::try_join() {
-  std::uint32_t gate = gate_.load(std::memory_order_acquire);
-  while ((gate & kOpen) != 0) {
-    if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acq_rel)) return true;
-  }
-  return false;
 }
 
 void WorkerPool::worker_loop(const std::stop_token& stop) {
-  std::uint32_t seen = 0;
-  for (;;) {
-    std::uint32_t epoch = epoch_.load(std::memory_order_acquire);
-    for (int spin = 0; epoch == seen; ++spin) {
-      if (spin < kSpins) {
-        pause();
-      } else {
-        epoch_.wait(seen, std::memory_order_acquire);
-      }
-      epoch = epoch_.load(std::memory_order_acquire);
-    }
-    seen = epoch;
-    if (stop.stop_requested()) return;
-    if (!try_join()) continue;
-    take_items();
-    const std::uint32_t left = gate_.fetch_sub(1, std::memory_order_acq_rel) - 1;
-    if (left == 0)
-      gate_.notify_all();  // the gate is closed and this was the last: the caller may sleep on it
+  while (wait_for_work(stop)) {
+    const int count = take_items();
+    if (count == 0) continue;
+    done_.fetch_add(count);
+    if (caller_sleeps_.load() != 0) futex_wake_all(done_);
   }
 }
 

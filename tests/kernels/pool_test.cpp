@@ -1,9 +1,13 @@
 // The worker pool: every item once, results visible to the caller, many short regions, more threads than
-// cores.
+// cores, sleeping and waking on both sides, regions inside items.
 #include "cpu/pool.h"
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
 #include <vector>
 
 #include "cpu/cpu.h"
@@ -42,6 +46,87 @@ TEST(WorkerPool, PoolsAreIndependentAndMayBeIdleOrNeverUsed) {
     }
   }
   EXPECT_EQ(sum.load(), 100 * 2 * 10);
+}
+
+template <class F>
+void run(WorkerPool& pool, int items, F&& f) {
+  pool.run(
+      items, [](void* context, int i) { (*static_cast<F*>(context))(i); }, &f);
+}
+
+/// Long enough for every thread that waits to have gone to sleep.
+void let_them_sleep() { std::this_thread::sleep_for(std::chrono::milliseconds(3)); }
+
+TEST(WorkerPool, SleepingWorkersComeWhenThereIsWork) {
+  for (const int threads : {2, 5}) {
+    WorkerPool pool(threads);
+    for (int round = 0; round < 20; ++round) {
+      let_them_sleep();
+      if (round % 2 == 1) pool.wake();
+      if (round % 4 == 3) let_them_sleep();
+      std::atomic<int> here{0};
+      run(pool, threads, [&](int) {  // ends only when every thread has come
+        ++here;
+        while (here.load() < threads) std::this_thread::yield();
+      });
+      EXPECT_EQ(here.load(), threads);
+    }
+  }
+}
+
+TEST(WorkerPool, TheCallerSleepsUntilTheLastItemHasFinished) {
+  WorkerPool pool(3);
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<int> here{0}, finished{0};
+    const auto caller = std::this_thread::get_id();
+    run(pool, 3, [&](int) {
+      ++here;
+      while (here.load() < 3) std::this_thread::yield();
+      if (std::this_thread::get_id() != caller) let_them_sleep();
+      ++finished;
+    });
+    ASSERT_EQ(finished.load(), 3);
+  }
+}
+
+TEST(WorkerPool, MoreThreadsThanCoresAndMoreItemsThanThreads) {
+  WorkerPool pool(cores_available() * 4 + 1);
+  std::int64_t sum = 0;
+  for (int round = 0; round < 300; ++round) {
+    std::vector<int> items(static_cast<std::size_t>(100 + round), 0);
+    run(pool, static_cast<int>(items.size()), [&](int i) { items[static_cast<std::size_t>(i)] = i; });
+    for (const int i : items) sum += i;
+  }
+  std::int64_t want = 0;
+  for (std::int64_t n = 100; n < 400; ++n) want += n * (n - 1) / 2;
+  EXPECT_EQ(sum, want);
+}
+
+TEST(WorkerPool, StartsAndStopsInAnyState) {
+  for (int round = 0; round < 300; ++round) {
+    auto pool = std::make_unique<WorkerPool>(1 + round % 5);
+    if (round % 60 == 0) let_them_sleep();
+    std::atomic<int> sum{0};
+    for (int r = 0; r < round % 4; ++r) run(*pool, 7, [&](int i) { sum += i; });
+    EXPECT_EQ(sum.load(), round % 4 * 21);
+    if (round % 60 == 1) let_them_sleep();
+    if (round % 3 == 0) pool->wake();
+  }
+}
+
+TEST(WorkerPool, RegionsInsideItemsRunOnTheThreadOfTheItem) {
+  WorkerPool pool(3);
+  for (int round = 0; round < 200; ++round) {
+    std::atomic<int> sum{0};
+    run(pool, 5, [&](int i) {
+      const auto me = std::this_thread::get_id();
+      run(pool, 4, [&](int j) {
+        EXPECT_EQ(std::this_thread::get_id(), me);
+        sum += 10 * i + j;
+      });
+    });
+    ASSERT_EQ(sum.load(), 10 * 4 * 10 + 5 * 6);
+  }
 }
 
 TEST(CpuDevice, SaysWhatItIs) {
