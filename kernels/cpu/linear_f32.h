@@ -1,0 +1,497 @@
+// Recipe f32 for every vector width: linear and gated_linear with weights of any type, behind a trait V of the
+// instruction set. Include only from linear_f32_*.cpp. f32_dot in ops_scalar.cpp is the specification.
+//
+// Each output is one chain of FMAs over k = 0, 1, 2, ... Lanes are output columns, so nothing is summed across
+// lanes and every register shape (MR rows x NP panels) performs the same operations per output. Independent
+// chains hide the latency of an FMA: few rows work on several panels at once.
+//
+//   few rows    weights go from memory to registers and are widened or dequantised there
+//   many rows   K is walked in chunks; a chunk of NP panels becomes an f32 tile in L1 (f32 weights are read in
+//               place) which all rows of the item use. Accumulators are stored and reloaded between chunks,
+//               which changes no bit.
+//
+// An item of the pool is at most kItemPanels panels (64 columns, an entry of block_max; or gate and up of 32)
+// times at most kItemRows rows.
+//
+// Everything is in an unnamed namespace, for the reason given in avx2.h. Thread rule: as ops.h.
+#pragma once
+
+#include "cpu/layout.h"
+#include "cpu/parallel.h"
+#include "math.h"
+
+namespace barg::ops::cpu {
+namespace {
+
+constexpr int kItemPanels = 4;
+constexpr int kItemRows = 96;    // their activations stay in L2 while panels pass by
+constexpr int kTileDepth = 256;  // k of a tile: two panels are 32 KiB
+constexpr int kQuantisedRows = 6;
+constexpr int kAccStride = kItemPanels * kPanel;
+
+/// One row of an item's accumulators is kAccStride floats, panel after panel.
+struct Item {
+  const std::byte* panel[kItemPanels];  ///< the part of a matrix to multiply; of one matrix or of two
+  int panels;
+  DType type;
+  std::int32_t k;
+  const float* x;
+  std::int64_t x_stride;
+  int rows;
+  float* acc;
+
+  Item at(int first_panel, int count) const {
+    Item part = *this;
+    for (int i = 0; i < count; ++i) part.panel[i] = panel[first_panel + i];
+    part.panels = count;
+    part.acc += first_panel * kPanel;
+    return part;
+  }
+};
+
+// --- chains ----------------------------------------------------------------------------------------------
+
+template <class V, int MR, int NP>
+struct Sums {
+  using Vec = typename V::Vec;
+  static constexpr int kVecs = kPanel / V::kWidth;  // of a panel
+  static constexpr int kColumns = NP * kVecs;
+  Vec a[MR][kColumns];
+
+  void load(const float* from) {
+#pragma GCC unroll 16
+    for (int m = 0; m < MR; ++m) {
+#pragma GCC unroll 8
+      for (int c = 0; c < kColumns; ++c) a[m][c] = V::load(from + m * kAccStride + c * V::kWidth);
+    }
+  }
+  void store(float* to) const {
+#pragma GCC unroll 16
+    for (int m = 0; m < MR; ++m) {
+#pragma GCC unroll 8
+      for (int c = 0; c < kColumns; ++c) V::store(to + m * kAccStride + c * V::kWidth, a[m][c]);
+    }
+  }
+  /// One k: a[m][c] += x[m] * weight(c). The fewer operands stay in registers, the others pass by.
+  template <class Weight>
+  void add(const float* x, std::int64_t stride, Weight&& weight) {
+    if constexpr (MR <= kColumns) {
+      Vec activation[MR];
+#pragma GCC unroll 16
+      for (int m = 0; m < MR; ++m) activation[m] = V::set1(x[m * stride]);
+#pragma GCC unroll 8
+      for (int c = 0; c < kColumns; ++c) {
+        const Vec w = weight(c);
+#pragma GCC unroll 16
+        for (int m = 0; m < MR; ++m) {
+          a[m][c] = V::fma(activation[m], w, a[m][c]);
+          V::pin(a[m][c]);
+        }
+      }
+    } else {
+      Vec w[kColumns];
+#pragma GCC unroll 8
+      for (int c = 0; c < kColumns; ++c) w[c] = weight(c);
+#pragma GCC unroll 16
+      for (int m = 0; m < MR; ++m) {
+        const Vec activation = V::set1(x[m * stride]);
+#pragma GCC unroll 8
+        for (int c = 0; c < kColumns; ++c) {
+          a[m][c] = V::fma(activation, w[c], a[m][c]);
+          V::pin(a[m][c]);  // keeps GCC from hoisting the broadcasts
+        }
+      }
+    }
+  }
+};
+
+/// Rows [row, row + MR) += x[MR][count] * panels[NP][count][16], weights stored as W's.
+template <class V, class W, int NP, int MR>
+void chain_float(const Item& item, int row, std::int32_t k0, int count) {
+  using S = Sums<V, MR, NP>;
+  S sums;
+  float* acc = item.acc + row * kAccStride;
+  sums.load(acc);
+  const std::byte* w[NP];
+  for (int i = 0; i < NP; ++i) w[i] = item.panel[i];
+  const float* x = item.x + row * item.x_stride + k0;
+  const std::int64_t stride = item.x_stride;
+  for (int k = 0; k < count; ++k) {
+    const std::int64_t at = std::int64_t{k} * kPanel * W::kBytes;
+    sums.add(x + k, stride, [&](int c) __attribute__((always_inline)) {
+      return W::load(w[c / S::kVecs] + at + c % S::kVecs * V::kWidth * W::kBytes);
+    });
+  }
+  sums.store(acc);
+}
+
+/// The same from packed blocks: a 32-bit lane of a unit holds four k of a column. count % 32 == 0.
+template <class V, DType T, int NP, int MR>
+void chain_quantised(const Item& item, int row, std::int32_t k0, int count) {
+  using S = Sums<V, MR, NP>;
+  using Vec = typename V::Vec;
+  constexpr int kFieldBytes = kPanel * 2;
+  constexpr int kHeader = (T == DType::kQ4_1 ? 2 : 1) * kFieldBytes;
+  constexpr int kHalves = T == DType::kQ8_0 ? 1 : 2;  // of a byte
+  constexpr int kUnits = T == DType::kQ8_0 ? 8 : 4;
+  S sums;
+  float* acc = item.acc + row * kAccStride;
+  sums.load(acc);
+  const std::byte* w[NP];
+  for (int i = 0; i < NP; ++i) w[i] = item.panel[i];
+  const float* x = item.x + row * item.x_stride + k0;
+  const std::int64_t stride = item.x_stride;
+  for (int b = 0; b < count / kQuantBlock; ++b) {
+    Vec scale[S::kColumns];
+    Vec minimum[S::kColumns];
+#pragma GCC unroll 8
+    for (int c = 0; c < S::kColumns; ++c) {
+      const std::byte* field = w[c / S::kVecs] + c % S::kVecs * V::kWidth * 2;
+      scale[c] = V::F16::load(field);
+      if constexpr (T == DType::kQ4_1) minimum[c] = V::F16::load(field + kFieldBytes);
+    }
+#pragma GCC unroll 2
+    for (int half = 0; half < kHalves; ++half) {
+      for (int u = 0; u < kUnits; ++u, x += 4) {
+        typename V::Ints unit[S::kColumns];
+#pragma GCC unroll 8
+        for (int c = 0; c < S::kColumns; ++c) {
+          unit[c] = V::load_ints(w[c / S::kVecs] + kHeader + (u * kPanel + c % S::kVecs * V::kWidth) * 4);
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {
+          sums.add(x + i, stride, [&](int c) __attribute__((always_inline)) {
+            const Vec value = V::mul(scale[c], V::template number<T>(unit[c], i, half));
+            return T == DType::kQ4_1 ? V::add(value, minimum[c]) : value;
+          });
+        }
+      }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < NP; ++i) w[i] += panel_bytes(T, kQuantBlock);
+  }
+  sums.store(acc);
+}
+
+/// Calls the chain for `rows` in 1 .. MR; Chain is a struct with run<MR>.
+template <class Chain, int MR>
+void with_rows(const Item& item, int row, int rows, std::int32_t k0, int count) {
+  if constexpr (MR > 1) {
+    if (rows < MR) return with_rows<Chain, MR - 1>(item, row, rows, k0, count);
+  }
+  Chain::template run<MR>(item, row, k0, count);
+}
+
+template <class V, class W, int NP>
+struct FloatChain {
+  template <int MR>
+  static void run(const Item& item, int row, std::int32_t k0, int count) {
+    chain_float<V, W, NP, MR>(item, row, k0, count);
+  }
+};
+template <class V, DType T, int NP>
+struct QuantisedChain {
+  template <int MR>
+  static void run(const Item& item, int row, std::int32_t k0, int count) {
+    chain_quantised<V, T, NP, MR>(item, row, k0, count);
+  }
+};
+
+// --- few rows --------------------------------------------------------------------------------------------
+
+/// Rows up to which weights are dequantised in registers, for each group of rows again.
+template <class V, int NP>
+constexpr int direct_rows(DType type) {
+  constexpr int kMax = V::max_rows(NP);
+  return is_quantised(type) && kMax > kQuantisedRows ? kQuantisedRows : kMax;
+}
+
+/// All rows, at most direct_rows(), of NP panels.
+template <class V, int NP>
+void direct(const Item& item) {
+  constexpr int kMax = direct_rows<V, NP>(DType::kF32);
+  constexpr int kMaxQuantised = direct_rows<V, NP>(DType::kQ8_0);
+  switch (item.type) {
+    case DType::kF32:
+      return with_rows<FloatChain<V, typename V::F32, NP>, kMax>(item, 0, item.rows, 0, item.k);
+    case DType::kF16:
+      return with_rows<FloatChain<V, typename V::F16, NP>, kMax>(item, 0, item.rows, 0, item.k);
+    case DType::kBF16:
+      return with_rows<FloatChain<V, typename V::BF16, NP>, kMax>(item, 0, item.rows, 0, item.k);
+    case DType::kQ8_0:
+      return with_rows<QuantisedChain<V, DType::kQ8_0, NP>, kMaxQuantised>(item, 0, item.rows, 0, item.k);
+    case DType::kQ4_0:
+      return with_rows<QuantisedChain<V, DType::kQ4_0, NP>, kMaxQuantised>(item, 0, item.rows, 0, item.k);
+    case DType::kQ4_1:
+      return with_rows<QuantisedChain<V, DType::kQ4_1, NP>, kMaxQuantised>(item, 0, item.rows, 0, item.k);
+  }
+}
+
+// --- many rows -------------------------------------------------------------------------------------------
+
+template <class V, class W>
+void widen(const std::byte* src, int count, float* tile) {
+  for (int i = 0; i < count * kPanel; i += V::kWidth) V::store(tile + i, W::load(src + i * W::kBytes));
+}
+
+template <class V, DType T>
+void dequantise(const std::byte* block, int count, float* tile) {
+  constexpr int kFieldBytes = kPanel * 2;
+  constexpr int kHeader = (T == DType::kQ4_1 ? 2 : 1) * kFieldBytes;
+  constexpr int kHalves = T == DType::kQ8_0 ? 1 : 2;
+  for (int k = 0; k < count; k += kQuantBlock, block += panel_bytes(T, kQuantBlock)) {
+    for (int c = 0; c < kPanel; c += V::kWidth) {
+      const typename V::Vec scale = V::F16::load(block + c * 2);
+      const typename V::Vec minimum =
+          T == DType::kQ4_1 ? V::F16::load(block + kFieldBytes + c * 2) : V::set1(0.0f);
+      for (int u = 0; u < 8 / kHalves; ++u) {
+        const typename V::Ints unit = V::load_ints(block + kHeader + (u * kPanel + c) * 4);
+#pragma GCC unroll 2
+        for (int half = 0; half < kHalves; ++half) {
+#pragma GCC unroll 4
+          for (int i = 0; i < 4; ++i) {
+            typename V::Vec w = V::mul(scale, V::template number<T>(unit, i, half));
+            if constexpr (T == DType::kQ4_1) w = V::add(w, minimum);
+            V::store(tile + (k + half * 16 + u * 4 + i) * kPanel + c, w);
+          }
+        }
+      }
+    }
+  }
+}
+
+template <class V>
+void fill_tile(DType type, const std::byte* src, int count, float* tile) {
+  switch (type) {
+    case DType::kF32:
+      return;  // read in place
+    case DType::kF16:
+      return widen<V, typename V::F16>(src, count, tile);
+    case DType::kBF16:
+      return widen<V, typename V::BF16>(src, count, tile);
+    case DType::kQ8_0:
+      return dequantise<V, DType::kQ8_0>(src, count, tile);
+    case DType::kQ4_0:
+      return dequantise<V, DType::kQ4_0>(src, count, tile);
+    case DType::kQ4_1:
+      return dequantise<V, DType::kQ4_1>(src, count, tile);
+  }
+}
+
+template <class V, int NP>
+void tiled(const Item& item) {
+  alignas(64) float tile[NP * kTileDepth * kPanel];
+  constexpr int kMax = V::max_rows(NP);
+  const int groups = (item.rows + kMax - 1) / kMax;
+  for (std::int32_t k = 0; k < item.k; k += kTileDepth) {
+    const int count = min_of(kTileDepth, item.k - k);
+    Item part = item;
+    for (int i = 0; i < NP; ++i) {
+      const std::byte* src = item.panel[i] + panel_bytes(item.type, k);
+      float* dst = tile + i * kTileDepth * kPanel;
+      fill_tile<V>(item.type, src, count, dst);
+      part.panel[i] = item.type == DType::kF32 ? src : reinterpret_cast<const std::byte*>(dst);
+    }
+    for (int g = 0; g < groups; ++g) {  // 14 rows are 7 + 7, not 12 + 2
+      const int begin = item.rows * g / groups;
+      const int end = item.rows * (g + 1) / groups;
+      with_rows<FloatChain<V, typename V::F32, NP>, kMax>(part, begin, end - begin, k, count);
+    }
+  }
+}
+
+/// The item's products, added to nothing.
+template <class V, int NP>
+void multiply_panels(const Item& item) {
+  if (item.rows <= direct_rows<V, NP>(item.type)) return direct<V, NP>(item);
+  tiled<V, NP>(item);
+}
+
+template <class V>
+void multiply(const Item& item) {
+  for (int r = 0; r < item.rows; ++r) {
+    for (int c = 0; c < item.panels * kPanel; c += V::kWidth) {
+      V::store(item.acc + r * kAccStride + c, V::set1(0.0f));
+    }
+  }
+  if (item.rows <= V::max_rows(4)) {
+    if (item.panels == 4) return direct<V, 4>(item);
+    if (item.panels == 3) return direct<V, 3>(item);
+  }
+  const bool pairs = V::kPairs || item.rows <= V::max_rows(2);
+  for (int i = 0; i < item.panels;) {
+    if (pairs && i + 2 <= item.panels) {
+      multiply_panels<V, 2>(item.at(i, 2));
+      i += 2;
+    } else {
+      multiply_panels<V, 1>(item.at(i, 1));
+      i += 1;
+    }
+  }
+}
+
+// --- linear ----------------------------------------------------------------------------------------------
+
+/// Sixteen accumulators of one row to columns [16 panel, ...) of `out`; the padding columns are dropped.
+template <class V>
+void finish_panel(const LinearParams& p, std::int64_t row, int panel, const float* acc) {
+  const int n = panel * kPanel;
+  float* out = p.out + row * p.out_stride + n;
+  if (n + kPanel <= p.weight.n) {
+    for (int c = 0; c < kPanel; c += V::kWidth) {
+      typename V::Vec v = V::load(acc + c);
+      if (p.bias != nullptr) v = V::add(v, V::load(p.bias + n + c));
+      if (p.accumulate) v = V::add(V::load(out + c), v);
+      V::store(out + c, v);
+    }
+    return;
+  }
+  for (int c = 0; n + c < p.weight.n; ++c) {
+    const float v = p.bias != nullptr ? acc[c] + p.bias[n + c] : acc[c];
+    out[c] = p.accumulate ? out[c] + v : v;
+  }
+}
+
+/// The specification's loop: the first of equal zeros, or the first NaN.
+inline float ordered_max(const float* v, int count) {
+  float max = -__builtin_inff();
+  for (int i = 0; i < count; ++i) {
+    if (v[i] != v[i]) return v[i];
+    if (v[i] > max) max = v[i];
+  }
+  return max;
+}
+
+template <class V>
+float block_max(const float* v, int count) {
+  if (count < kBlockMax) return ordered_max(v, count);
+  typename V::Vec max = V::load(v);
+  bool nan = V::any_nan(max);
+  for (int i = V::kWidth; i < kBlockMax; i += V::kWidth) {
+    const typename V::Vec next = V::load(v + i);
+    nan |= V::any_nan(next);
+    max = V::max(max, next);
+  }
+  const float largest = V::largest(max);
+  return nan || largest == 0.0f ? ordered_max(v, count) : largest;
+}
+
+/// Panels of an item: as many as possible while every thread gets its part of the work.
+inline int item_panels(int panels, int row_groups, int threads) {
+  const std::int64_t ideal = (std::int64_t{panels} * row_groups + threads - 1) / threads;
+  int best = kItemPanels;
+  std::int64_t best_cost = INT64_MAX;
+  for (int width = kItemPanels; width >= 1; --width) {
+    const std::int64_t items = std::int64_t{row_groups} * ((panels + width - 1) / width);
+    const std::int64_t cost = (items + threads - 1) / threads * width;
+    if (cost * 16 <= ideal * 17) return width;  // within 1 / 16 of an even split
+    if (cost >= best_cost) continue;
+    best = width;
+    best_cost = cost;
+  }
+  return best;
+}
+
+/// f(first row, rows, first panel, panels) over all panels and rows.
+template <class F>
+void for_items(Stream& s, std::int32_t rows, int panels, int width, F&& f) {
+  const int per_group = (panels + width - 1) / width;
+  const int groups = (rows + kItemRows - 1) / kItemRows;
+  parallel_for(s, groups * per_group, [&](int i) {
+    const int row = static_cast<int>(std::int64_t{rows} * (i / per_group) / groups);
+    const int end = static_cast<int>(std::int64_t{rows} * (i / per_group + 1) / groups);
+    const int panel = i % per_group * width;
+    f(row, end - row, panel, min_of(width, panels - panel));
+  });
+}
+
+template <class V>
+void linear_f32(Stream& s, const LinearParams& p) {
+  const int panels = num_panels(p.weight.n);
+  const int groups = (p.rows + kItemRows - 1) / kItemRows;
+  const int width = p.block_max != nullptr || s.pool.threads() == 1
+                        ? kItemPanels
+                        : item_panels(panels, groups, s.pool.threads());
+  for_items(s, p.rows, panels, width, [&](int row, int rows, int panel, int count) {
+    alignas(64) float acc[kItemRows * kAccStride];
+    Item item{{}, count, p.weight.dtype, p.weight.k, p.x + row * p.x_stride, p.x_stride, rows, acc};
+    for (int i = 0; i < count; ++i) item.panel[i] = panel_data(p.weight, panel + i);
+    multiply<V>(item);
+    for (int r = 0; r < rows; ++r) {
+      for (int i = 0; i < count; ++i) {
+        finish_panel<V>(p, row + r, panel + i, acc + r * kAccStride + i * kPanel);
+      }
+      if (p.block_max == nullptr) continue;
+      const int n = panel * kPanel;
+      const std::int64_t blocks = (p.weight.n + kBlockMax - 1) / kBlockMax;
+      p.block_max[(row + r) * blocks + n / kBlockMax] =
+          block_max<V>(p.out + (row + r) * p.out_stride + n, min_of(kBlockMax, p.weight.n - n));
+    }
+  });
+}
+
+// --- gated_linear ----------------------------------------------------------------------------------------
+
+constexpr int kGatedPanels = kItemPanels / 2;  // of gate, and as many of up: a block of prepared rows
+
+/// silu(gate + bias) * (up + bias) of `count` panels.
+template <class V>
+void finish_gated(const GatedLinearParams& p, std::int64_t row, int panel, int count, const float* acc,
+                  const float* bias, const QuantisedRows& prepared) {
+  constexpr int kVecs = kPanel / V::kWidth;
+  const int n = panel * kPanel;
+  typename V::Vec v[kGatedPanels * kVecs];
+  for (int c = 0; c < count * kVecs; ++c) {
+    const int up = count * kPanel + c * V::kWidth;
+    typename V::Vec g = V::load(acc + c * V::kWidth);
+    typename V::Vec u = V::load(acc + up);
+    if (p.gate_bias != nullptr) g = V::add(g, V::load(bias + c * V::kWidth));
+    if (p.up_bias != nullptr) u = V::add(u, V::load(bias + up));
+    v[c] = V::mul(V::silu(g), u);
+  }
+  if (p.prepared_out != nullptr) V::quantise(v, prepared, row, n / kQuantBlock);
+  if (p.out == nullptr) return;
+  float* out = p.out + row * p.gate.n + n;
+  if (n + count * kPanel <= p.gate.n) {
+    for (int c = 0; c < count * kVecs; ++c) V::store(out + c * V::kWidth, v[c]);
+    return;
+  }
+  alignas(64) float values[kGatedPanels * kPanel];
+  for (int c = 0; c < count * kVecs; ++c) V::store(values + c * V::kWidth, v[c]);
+  for (int c = 0; n + c < p.gate.n; ++c) out[c] = values[c];
+}
+
+/// Biases of gate, then of up, of an item's columns; zeros in the padding.
+inline void gather_bias(const GatedLinearParams& p, int panel, int count, float* bias) {
+  const float* const from[2] = {p.gate_bias, p.up_bias};
+  for (int i = 0; i < 2; ++i) {
+    for (int c = 0; c < count * kPanel; ++c) {
+      const int n = panel * kPanel + c;
+      bias[i * count * kPanel + c] = from[i] != nullptr && n < p.gate.n ? from[i][n] : 0.0f;
+    }
+  }
+}
+
+template <class V>
+void gated_f32(Stream& s, const GatedLinearParams& p) {
+  const int panels = num_panels(p.gate.n);
+  QuantisedRows prepared{};
+  if (p.prepared_out != nullptr) prepared = quantised_rows(p.prepared_out, p.rows, p.gate.n);
+  for_items(s, p.rows, panels, kGatedPanels, [&](int row, int rows, int panel, int count) {
+    alignas(64) float acc[kItemRows * kAccStride];
+    alignas(64) float bias[kAccStride];
+    Item item{{}, 2 * count, p.gate.dtype, p.gate.k, p.x + row * p.x_stride, p.x_stride, rows, acc};
+    for (int i = 0; i < count; ++i) {
+      item.panel[i] = panel_data(p.gate, panel + i);
+      item.panel[count + i] = panel_data(p.up, panel + i);
+    }
+    gather_bias(p, panel, count, bias);
+    multiply<V>(item);
+    for (int r = 0; r < rows; ++r) {
+      finish_gated<V>(p, row + r, panel, count, acc + r * kAccStride, bias, prepared);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace barg::ops::cpu
