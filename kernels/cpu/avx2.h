@@ -16,6 +16,7 @@ namespace barg::ops::cpu {
 
 // One per translation unit.
 void linear_f32_avx2(Stream& s, const LinearParams& p);
+void gated_f32_avx2(Stream& s, const GatedLinearParams& p);
 void linear_int8_avx2(Stream& s, const LinearParams& p);
 void attention_avx2(Stream& s, const AttentionParams& p);
 void rope_kv_write_avx2(Stream& s, const RopeKvParams& p);
@@ -115,6 +116,81 @@ inline void store_panel(const LinearParams& p, std::int64_t row, int panel, cons
   }
   for (int c = 0; n + c < p.weight.n; ++c) out[c] = p.bias != nullptr ? acc[c] + p.bias[n + c] : acc[c];
 }
+
+/// 16 lanes of f32, the unit of the kernels that are written once for every instruction set (attention_kernel.h,
+/// row_kernels.h). Here: two registers.
+struct Wide {
+  struct Reg {
+    __m256 low, high;
+  };
+  using Mask = Reg;  ///< all ones or zero in a lane
+
+  static Reg zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+  static Reg set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+  static Reg load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+  static void store(float* p, Reg a) {
+    _mm256_storeu_ps(p, a.low);
+    _mm256_storeu_ps(p + 8, a.high);
+  }
+  /// The first `count` lanes; the others read as zero and are not written.
+  static Reg load_some(const float* p, int count) {
+    if (count >= 16) return load(p);
+    if (count <= 8) return {_mm256_maskload_ps(p, lane_mask(count)), _mm256_setzero_ps()};
+    return {_mm256_loadu_ps(p), _mm256_maskload_ps(p + 8, lane_mask(count - 8))};
+  }
+  static void store_some(float* p, int count, Reg a) {
+    if (count >= 16) return store(p, a);
+    _mm256_maskstore_ps(p, lane_mask(count), a.low);
+    if (count > 8) _mm256_maskstore_ps(p + 8, lane_mask(count - 8), a.high);
+  }
+  /// 16 stored elements, or 8 and zeros above them.
+  template <class W>
+  static Reg stored(const std::byte* p) {
+    return {W::load(p), W::load(p + 8 * W::kBytes)};
+  }
+  template <class W>
+  static Reg stored_half(const std::byte* p) {
+    return {W::load(p), _mm256_setzero_ps()};
+  }
+
+  static Reg add(Reg a, Reg b) { return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)}; }
+  static Reg sub(Reg a, Reg b) { return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)}; }
+  static Reg mul(Reg a, Reg b) { return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)}; }
+  static Reg fma(Reg a, Reg b, Reg c) {
+    return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+  }
+  /// a > b ? a : b, so that a NaN in `a` loses.
+  static Reg max(Reg a, Reg b) { return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)}; }
+  static Reg exp(Reg a) { return {exp8(a.low), exp8(a.high)}; }
+  static Reg silu(Reg a) { return {silu8(a.low), silu8(a.high)}; }
+  static float fold(Reg a) { return fold16(a.low, a.high); }
+  static float max_of(Reg a) { return max8(_mm256_max_ps(a.low, a.high)); }
+
+  /// Bit i of `bits` selects lane i.
+  static Mask mask(std::uint32_t bits) {
+    const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const auto spread = [&](std::uint32_t b) {
+      const __m256i v = _mm256_set1_epi32(static_cast<int>(b));
+      return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(v, lane), lane));
+    };
+    return {spread(bits), spread(bits >> 8)};
+  }
+  static Reg select(Mask m, Reg yes, Reg no) {
+    return {_mm256_blendv_ps(no.low, yes.low, m.low), _mm256_blendv_ps(no.high, yes.high, m.high)};
+  }
+  static Reg keep(Mask m, Reg a) { return {_mm256_and_ps(a.low, m.low), _mm256_and_ps(a.high, m.high)}; }
+  static std::uint32_t nans(Reg a) { return bits(a, a, [](__m256 x, __m256 y) { return _mm256_cmp_ps(x, y, _CMP_UNORD_Q); }); }
+  static std::uint32_t equal(Reg a, Reg b) { return bits(a, b, [](__m256 x, __m256 y) { return _mm256_cmp_ps(x, y, _CMP_EQ_OQ); }); }
+  /// Keeps the compiler from moving or regrouping work on `a`.
+  static void pin(Reg& a) { asm volatile("" : "+x"(a.low), "+x"(a.high)); }
+
+ private:
+  template <class F>
+  static std::uint32_t bits(Reg a, Reg b, F f) {
+    return static_cast<std::uint32_t>(_mm256_movemask_ps(f(a.low, b.low)) |
+                                      _mm256_movemask_ps(f(a.high, b.high)) << 8);
+  }
+};
 
 }  // namespace
 }  // namespace barg::ops::cpu
