@@ -191,6 +191,22 @@ struct RowStatsParams {
   std::uint8_t* finite;      ///< [R]
 };
 
+/// The ids of listed blocks of one row whose Gumbel noise may carry them over a bar. With w the id's Philox4x32
+/// word (10 rounds; key = seed; counter = id / 4, position, choice, 0; word id % 4), an id is a hit when
+///   float(bits of float(w >> 8)) <= fma(x[id] - max, slope, offset)        (conversions round to nearest)
+/// that is, linear interpolation of the logarithm under the noise: who sets slope and offset (runtime/sampler)
+/// loses no winner and evaluates only the hits exactly. Runs on the calling thread; for many rows at once.
+struct GumbelFilterParams {
+  const float* x;              ///< [dim], no NaN
+  std::int32_t dim;
+  const std::int32_t* blocks;  ///< [num_blocks]: ids [64 b, 64 b + 64), as far as they are below dim
+  std::int32_t num_blocks;
+  std::uint64_t seed;
+  std::uint32_t position, choice;
+  float max, slope, offset;
+  std::int32_t* hits;          ///< [64 * num_blocks]: ids, ascending within a block
+};
+
 /// Copies whole blocks (every layer, head and plane) inside one group's arena.
 struct BlockCopyParams {
   std::byte* base;
@@ -229,6 +245,7 @@ struct OpTable {
   void (*silu_mul)(Stream&, const SiluMulParams&);
   void (*add)(Stream&, const AddParams&);
   void (*row_stats)(Stream&, const RowStatsParams&);
+  std::int32_t (*gumbel_filter)(const GumbelFilterParams&);  ///< the number of hits
   void (*copy_blocks)(Stream&, const BlockCopyParams&);
   void (*all_reduce)(Stream&, const AllReduceParams&);
 };

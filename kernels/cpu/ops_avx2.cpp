@@ -1,5 +1,6 @@
 // The AVX2 back end (with FMA and F16C): the table and the row operations. Same bits as ops_scalar.cpp.
 #include "cpu/avx2.h"
+#include "cpu/philox.h"
 
 namespace barg::ops::cpu {
 namespace {
@@ -240,6 +241,7 @@ const OpTable& avx2_ops() {
       .silu_mul = silu_mul,
       .add = add,
       .row_stats = row_stats,
+      .gumbel_filter = gumbel_filter_avx2,
       .copy_blocks = copy_blocks,
       .all_reduce = all_reduce,
   };

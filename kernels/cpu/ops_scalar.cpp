@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cpu/layout.h"
+#include "cpu/philox.h"
 #include "cpu/pool.h"
 #include "math.h"
 
@@ -459,6 +460,7 @@ const OpTable& scalar_ops() {
       .silu_mul = silu_mul,
       .add = add,
       .row_stats = row_stats,
+      .gumbel_filter = gumbel_filter_scalar,
       .copy_blocks = copy_blocks,
       .all_reduce = all_reduce,
   };
