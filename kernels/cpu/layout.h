@@ -120,7 +120,7 @@ static constexpr std::size_t attention_chunk_bytes(std::int32_t rows) {
   return align64(std::size_t{8} * rows);
 }
 
-// Operations without arithmetic: one copy serves every table (common.cpp).
+// Operations without arithmetic: one copy serves every table (common.cpp, pack.cpp).
 std::size_t packed_bytes(DType type, std::int32_t n, std::int32_t k);
 void pack(Stream& stream, const PackParams& p);
 std::size_t prepared_bytes(std::int32_t rows, std::int32_t k, Recipe recipe);
