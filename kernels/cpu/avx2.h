@@ -1,4 +1,5 @@
-// What the AVX2 translation units share: vector forms of math.h and loads of stored formats. Include only from
+// What the AVX2 translation units share: vector forms of math.h and loads of stored formats. Include only
+// from
 // *_avx2.cpp.
 //
 // Everything is static or in an unnamed namespace: code compiled with -mavx2 must never be the copy the
@@ -10,6 +11,7 @@
 
 #include "cpu/layout.h"
 #include "cpu/parallel.h"
+#include "cpu/quantise_avx2.h"
 #include "math.h"
 
 namespace barg::ops::cpu {
@@ -117,13 +119,17 @@ inline void store_panel(const LinearParams& p, std::int64_t row, int panel, cons
   for (int c = 0; n + c < p.weight.n; ++c) out[c] = p.bias != nullptr ? acc[c] + p.bias[n + c] : acc[c];
 }
 
-/// 16 lanes of f32, the unit of the kernels that are written once for every instruction set (attention_kernel.h,
-/// row_kernels.h). Here: two registers.
+/// 16 lanes of f32, the unit of the kernels that are written once for every instruction set
+/// (attention_kernel.h, row_kernels.h). Here: two registers.
 struct Wide {
   struct Reg {
     __m256 low, high;
   };
   using Mask = Reg;  ///< all ones or zero in a lane
+
+  // Register tile of a matrix product: kRows broadcasts times kColumns vectors, and room for the operands.
+  static constexpr int kRows = 3;
+  static constexpr int kColumns = 2;
 
   static Reg zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   static Reg set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
@@ -179,8 +185,16 @@ struct Wide {
     return {_mm256_blendv_ps(no.low, yes.low, m.low), _mm256_blendv_ps(no.high, yes.high, m.high)};
   }
   static Reg keep(Mask m, Reg a) { return {_mm256_and_ps(a.low, m.low), _mm256_and_ps(a.high, m.high)}; }
-  static std::uint32_t nans(Reg a) { return bits(a, a, [](__m256 x, __m256 y) { return _mm256_cmp_ps(x, y, _CMP_UNORD_Q); }); }
-  static std::uint32_t equal(Reg a, Reg b) { return bits(a, b, [](__m256 x, __m256 y) { return _mm256_cmp_ps(x, y, _CMP_EQ_OQ); }); }
+  static std::uint32_t nans(Reg a) {
+    return bits(a, a, [](__m256 x, __m256 y) { return _mm256_cmp_ps(x, y, _CMP_UNORD_Q); });
+  }
+  static std::uint32_t equal(Reg a, Reg b) {
+    return bits(a, b, [](__m256 x, __m256 y) { return _mm256_cmp_ps(x, y, _CMP_EQ_OQ); });
+  }
+  /// The 32 elements of block b of a row in Form::kInt8.
+  static void quantise(Reg v0, Reg v1, const QuantisedRows& out, std::int64_t row, int b) {
+    quantise_block(v0.low, v0.high, v1.low, v1.high, out, row, b);
+  }
   /// Keeps the compiler from moving or regrouping work on `a`.
   static void pin(Reg& a) { asm volatile("" : "+x"(a.low), "+x"(a.high)); }
 

@@ -9,6 +9,7 @@
 
 #include "cpu/layout.h"
 #include "cpu/parallel.h"
+#include "cpu/quantise_avx512.h"
 #include "math.h"
 
 namespace barg::ops::cpu {
@@ -25,17 +26,27 @@ namespace {
 struct F32 {
   static constexpr int kBytes = 4;
   static __m512 load(const std::byte* p) { return _mm512_loadu_ps(p); }
+  static __m512 load_half(const std::byte* p) {
+    return _mm512_zextps256_ps512(_mm256_loadu_ps(reinterpret_cast<const float*>(p)));
+  }
 };
 struct F16 {
   static constexpr int kBytes = 2;
   static __m512 load(const std::byte* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
+  static __m512 load_half(const std::byte* p) {
+    return _mm512_zextps256_ps512(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
 };
 struct BF16 {
   static constexpr int kBytes = 2;
   static __m512 load(const std::byte* p) {
     const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+  }
+  static __m512 load_half(const std::byte* p) {
+    const __m256i half = _mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
   }
 };
@@ -100,6 +111,58 @@ inline float max16(__m512 v) {
   m = _mm_max_ps(m, _mm_movehl_ps(m, m));
   return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
 }
+
+/// 16 lanes of f32, the unit of the kernels that are written once for every instruction set
+/// (attention_kernel.h, row_kernels.h). Here: one register.
+struct Wide {
+  using Reg = __m512;
+  using Mask = __mmask16;
+
+  // Register tile of a matrix product: kRows broadcasts times kColumns vectors, and room for the operands.
+  static constexpr int kRows = 6;
+  static constexpr int kColumns = 4;
+
+  static Reg zero() { return _mm512_setzero_ps(); }
+  static Reg set(float x) { return _mm512_set1_ps(x); }
+  static Reg load(const float* p) { return _mm512_loadu_ps(p); }
+  static void store(float* p, Reg a) { _mm512_storeu_ps(p, a); }
+  /// The first `count` lanes; the others read as zero and are not written.
+  static Reg load_some(const float* p, int count) { return _mm512_maskz_loadu_ps(lane_mask(count), p); }
+  static void store_some(float* p, int count, Reg a) { _mm512_mask_storeu_ps(p, lane_mask(count), a); }
+  /// 16 stored elements, or 8 and zeros above them.
+  template <class W>
+  static Reg stored(const std::byte* p) {
+    return W::load(p);
+  }
+  template <class W>
+  static Reg stored_half(const std::byte* p) {
+    return W::load_half(p);
+  }
+
+  static Reg add(Reg a, Reg b) { return _mm512_add_ps(a, b); }
+  static Reg sub(Reg a, Reg b) { return _mm512_sub_ps(a, b); }
+  static Reg mul(Reg a, Reg b) { return _mm512_mul_ps(a, b); }
+  static Reg fma(Reg a, Reg b, Reg c) { return _mm512_fmadd_ps(a, b, c); }
+  /// a > b ? a : b, so that a NaN in `a` loses.
+  static Reg max(Reg a, Reg b) { return _mm512_max_ps(a, b); }
+  static Reg exp(Reg a) { return exp16(a); }
+  static Reg silu(Reg a) { return silu16(a); }
+  static float fold(Reg a) { return fold16(a); }
+  static float max_of(Reg a) { return max16(a); }
+
+  /// Bit i of `bits` selects lane i.
+  static Mask mask(std::uint32_t bits) { return static_cast<Mask>(bits); }
+  static Reg select(Mask m, Reg yes, Reg no) { return _mm512_mask_blend_ps(m, no, yes); }
+  static Reg keep(Mask m, Reg a) { return _mm512_maskz_mov_ps(m, a); }
+  static std::uint32_t nans(Reg a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
+  static std::uint32_t equal(Reg a, Reg b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+  /// The 32 elements of block b of a row in Form::kInt8.
+  static void quantise(Reg v0, Reg v1, const QuantisedRows& out, std::int64_t row, int b) {
+    quantise_block(v0, v1, out, row, b);
+  }
+  /// Keeps the compiler from moving or regrouping work on `a`.
+  static void pin(Reg& a) { asm volatile("" : "+v"(a)); }
+};
 
 }  // namespace
 }  // namespace barg::ops::cpu

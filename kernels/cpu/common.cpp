@@ -8,11 +8,6 @@ std::size_t prepared_bytes(std::int32_t rows, std::int32_t k, Recipe recipe) {
   return recipe == Recipe::kInt8 ? quantised_rows_bytes(rows, k) : 0;
 }
 
-std::size_t attention_workspace_bytes(std::int32_t rows, std::int32_t num_q_heads, std::int32_t head_dim) {
-  return attention_chunk_bytes(rows) +
-         align64(std::size_t{4} * kSlotRows * num_q_heads * (head_dim + kSlotHeader));
-}
-
 std::size_t kv_head_bytes(DType type, std::int32_t block_tokens, std::int32_t head_dim) {
   return 2 * static_cast<std::size_t>(block_tokens) * head_dim * element_bytes(type);
 }

@@ -112,15 +112,7 @@ static inline std::byte* kv_plane(const KvLayerView& kv, BlockId block, std::int
   return kv.base + static_cast<std::int64_t>(block) * kv.block_stride + head * kv.head_stride;
 }
 
-/// Attention's workspace: a list of row chunks, then slots for the results of single splits (kSlotRows times
-/// the query heads, each kSlotHeader floats and a head).
-inline constexpr std::int32_t kSlotRows = 32;
-inline constexpr std::int32_t kSlotHeader = 16;
-static constexpr std::size_t attention_chunk_bytes(std::int32_t rows) {
-  return align64(std::size_t{8} * rows);
-}
-
-// Operations without arithmetic: one copy serves every table (common.cpp, pack.cpp).
+// Operations without arithmetic: one copy serves every table (common.cpp, pack.cpp, attention.cpp).
 std::size_t packed_bytes(DType type, std::int32_t n, std::int32_t k);
 void pack(Stream& stream, const PackParams& p);
 std::size_t prepared_bytes(std::int32_t rows, std::int32_t k, Recipe recipe);

@@ -1,8 +1,8 @@
 // How the vector translation units hand work to the pool.
 //
-// Everything is in an unnamed namespace, a copy for each translation unit: these templates are compiled for the
-// instruction set of whoever includes them, and the linker must not share the result. No standard container or
-// algorithm is used for the same reason. Thread rule: called by the thread that owns the stream.
+// Everything is in an unnamed namespace, a copy for each translation unit: these templates are compiled for
+// the instruction set of whoever includes them, and the linker must not share the result. No standard
+// container or algorithm is used for the same reason. Thread rule: called by the thread that owns the stream.
 #pragma once
 
 #include "cpu/pool.h"

@@ -1,0 +1,57 @@
+// How an attention call is cut into work: the part without arithmetic, shared by the vector back ends.
+//
+// An item is some rows of one segment with some of its kv heads. A segment of few rows (decode) keeps its kv
+// heads together, so that one walk over its blocks reads their memory in the order in which it lies; a
+// segment of many rows is cut into chunks of rows and single kv heads. An item so long that a thread would
+// wait for it is wide: any thread takes any of its splits, leaves the result in a slot, and the slots are
+// folded in order afterwards. How a call is cut changes no bit: what a query computes depends on its own keys
+// only.
+//
+// Thread rule: plan_attention on the thread that owns the stream; what it returns is read by all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/layout.h"
+
+namespace barg::ops::cpu {
+
+inline constexpr int kGroupKeys = 64;        ///< keys walked at a time: whole blocks of every size
+inline constexpr int kMaxHeadQueries = 48;   ///< queries of an item on one kv head
+inline constexpr int kMaxItemQueries = 96;   ///< queries of an item
+inline constexpr int kMaxItemFloats = 8192;  ///< their accumulators
+inline constexpr int kSlotHeader = 16;       ///< floats in front of a slot's accumulators: max, sum
+
+struct AttentionItem {
+  std::int32_t segment, row;  ///< first row, counted in the segment
+  std::int32_t first_slot;    ///< wide items: queries of the wide items before this one
+  std::int16_t rows;
+  std::int16_t kv_head, kv_heads;
+  std::int16_t head, heads;  ///< query heads of each kv head: the first, and how many
+
+  int queries_per_head() const { return rows * heads; }
+  int queries() const { return rows * heads * kv_heads; }
+};
+
+struct AttentionPlan {
+  const AttentionItem* items;  ///< [0, wide) are wide; the others descend in cost
+  std::int32_t wide, count;
+  std::int32_t begin, end;  ///< keys of the wide items, begin at a split's edge
+  std::int32_t splits;      ///< of a wide item in one round
+  float* slots;
+  std::int32_t rows;   ///< of the whole call
+  bool worth_sharing;  ///< false: less work than waking the pool
+};
+
+/// First key that the row at `position` sees.
+static constexpr std::int32_t first_key(const AttentionParams& p, std::int32_t position) {
+  return p.window > 0 && position - p.window + 1 > 0 ? position - p.window + 1 : 0;
+}
+
+/// Floats of a head in registers of 16.
+static constexpr std::int32_t padded_dim(std::int32_t dim) { return (dim + 15) / 16 * 16; }
+
+AttentionPlan plan_attention(const AttentionParams& p, int threads);
+
+}  // namespace barg::ops::cpu
