@@ -48,6 +48,8 @@ bool isa_supported(Isa isa) {
   return isa == Isa::kAuto;
 }
 
+Isa best_isa() { return choose(Isa::kAuto).isa; }
+
 const char* isa_name(Isa isa) {
   for (const IsaEntry& entry : kIsas) {
     if (entry.isa == isa) return entry.name;
@@ -70,5 +72,7 @@ CpuDevice::CpuDevice(const CpuOptions& options)
       stream_(std::make_unique<Stream>(threads_)) {}
 
 CpuDevice::~CpuDevice() = default;
+
+void CpuDevice::wake() { stream_->pool.wake(); }
 
 }  // namespace barg::ops

@@ -23,6 +23,8 @@ enum class Isa : std::uint8_t { kAuto, kScalar, kAvx2, kAvx512 };
 
 /// Whether this machine can run `isa` (kAuto and kScalar: always).
 bool isa_supported(Isa isa);
+/// What kAuto becomes on this machine.
+Isa best_isa();
 /// "auto", "scalar", "avx2", "avx512".
 const char* isa_name(Isa isa);
 /// Cores this process may run on, at least 1.
@@ -42,6 +44,8 @@ class CpuDevice {
 
   /// Owned by the device.
   Stream& stream() { return *stream_; }
+  /// Operations come soon: sleeping threads of the device get ready. Thread rule as for operations.
+  void wake();
   /// Static tables: stay valid for the life of the process.
   const OpTable& ops() const { return *ops_; }
   int threads() const { return threads_; }

@@ -1,5 +1,7 @@
 #include "cli/build_info.h"
 
+#include "cpu/cpu.h"
+
 namespace barg::cli {
 
 BuildFacts build_facts() {
@@ -16,6 +18,7 @@ BuildFacts build_facts() {
 #else
   facts.build = "debug";
 #endif
+  facts.isa = ops::isa_name(ops::best_isa());
   return facts;
 }
 

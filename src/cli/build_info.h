@@ -1,4 +1,4 @@
-// What this binary is: version, source revision, compiler. Constant data, any thread.
+// What this binary is: version, source revision, compiler, and what it finds in this machine. Any thread.
 #pragma once
 
 #include <string>
@@ -13,6 +13,7 @@ struct BuildFacts {
   std::string compiler;  ///< "g++ 12.2.0"
   std::string build;     ///< "release" or "debug"
   int kernel_epoch = kKernelEpoch;
+  std::string isa;  ///< instruction set that the kernels use on this machine unless told otherwise
 };
 
 BuildFacts build_facts();

@@ -18,11 +18,12 @@ int run_version(Invocation& invocation) {
                                                  {"git", facts.git},
                                                  {"compiler", facts.compiler},
                                                  {"build", facts.build},
-                                                 {"kernel_epoch", facts.kernel_epoch}}))
+                                                 {"kernel_epoch", facts.kernel_epoch},
+                                                 {"isa", facts.isa}}))
                       << "\n";
   } else {
     invocation.io.out << "barg " << facts.version << " (" << facts.git << ", " << facts.compiler << ", "
-                      << facts.build << ")\n";
+                      << facts.build << ", kernels " << facts.isa << ")\n";
   }
   return kExitOk;
 }
@@ -30,7 +31,7 @@ int run_version(Invocation& invocation) {
 }  // namespace
 
 const Command kVersionCommand{.name = "version",
-                              .summary = "print version, source revision and compiler",
+                              .summary = "print version, source revision, compiler and instruction set",
                               .flags = kFlags,
                               .run = run_version};
 

@@ -58,7 +58,10 @@ Result<Choices> choose(const Config& config, const model::ModelFiles& files) {
   const auto isa = look_up(kIsas, config.runtime.isa, "runtime.isa");
   if (!isa) return std::unexpected(isa.error());
   if (!ops::isa_supported(*isa)) {
-    return fail(ErrorCode::kInvalidValue, "this machine cannot run " + config.runtime.isa, "runtime.isa");
+    return fail(ErrorCode::kInvalidValue,
+                "runtime.isa is " + config.runtime.isa + ", which this machine cannot run; its best is " +
+                    ops::isa_name(ops::best_isa()),
+                "runtime.isa");
   }
   if (config.runtime.threads < 0 || config.runtime.threads > 1024) {
     return fail(ErrorCode::kInvalidValue, "threads must be between 0 and 1024", "runtime.threads");
@@ -221,7 +224,6 @@ Result<LoadedRunner> load(const Config& config, const model::ModelFiles& files, 
     if (!decoder) return std::unexpected(decoder.error());
     parts.decoder = std::move(*decoder);
   }
-  for (const auto& tensor : files.tensors()) files.drop(tensor);  // what hashing read after packing had let go
   parts.info.model_digest = hex(weights);
   parts.info.key_root = key_root(weights, *plan, *spec, parts.device->ops().layout_id);
   auto kv = make_kv(*plan, parts.info.groups);

@@ -71,6 +71,18 @@ TEST_F(SettingsTest, EverySourceReachesEveryOption) {
   }
 }
 
+TEST_F(SettingsTest, BargIsaChoosesTheInstructionSetUnlessAFlagDoes) {
+  const auto with = [](const char* variable, std::vector<FlagValue> flags) {
+    return load_settings({.file = {}, .environment = {{"BARG_ISA", variable}}, .flags = std::move(flags)});
+  };
+  EXPECT_EQ(with("avx2", {})->config.runtime.isa, "avx2");
+  EXPECT_EQ(with("avx2", {flag("--isa", "scalar")})->config.runtime.isa, "scalar");
+  const auto refused = with("sse9", {});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().sentences,
+            std::vector<std::string>{"BARG_ISA expected one of auto, scalar, avx2, avx512, got 'sse9'."});
+}
+
 TEST_F(SettingsTest, UnknownKeysNameTheNearestAndTheLine) {
   EXPECT_EQ(problem_of("# comment\nkv:\n  blok_size: 32\n"),
             ":3: unknown key kv.blok_size; did you mean kv.block_size?");

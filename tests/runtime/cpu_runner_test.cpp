@@ -258,6 +258,23 @@ TEST_F(CpuRunnerTest, RefusesUnknownNames) {
   EXPECT_EQ(error([](Config& c) { c.kv.memory_bytes = 10; }), "kv.memory_bytes");
 }
 
+TEST_F(CpuRunnerTest, AnInstructionSetThatTheMachineLacksIsRefusedInOneSentence) {
+  for (const ops::Isa isa : {ops::Isa::kAvx2, ops::Isa::kAvx512}) {
+    auto config = test::tiny_config(path_);
+    config.runtime.isa = ops::isa_name(isa);
+    auto files = model::ModelFiles::open(path_);
+    const auto loaded = load_runner(config, *files);
+    EXPECT_EQ(loaded.has_value(), ops::isa_supported(isa));
+    if (loaded) {
+      EXPECT_EQ(loaded->isa, "cpu-" + config.runtime.isa);
+    } else {
+      EXPECT_EQ(loaded.error().message, "runtime.isa is " + config.runtime.isa +
+                                            ", which this machine cannot run; its best is " +
+                                            ops::isa_name(ops::best_isa()));
+    }
+  }
+}
+
 TEST_F(CpuRunnerTest, PlanOfInspectIsThatOfLoading) {
   const auto config = test::tiny_config(path_);
   auto files = model::ModelFiles::open(path_);
