@@ -51,6 +51,21 @@ struct Item {
 
 // --- chains ----------------------------------------------------------------------------------------------
 
+template <int I>
+struct Index {
+  constexpr operator int() const { return I; }
+};
+
+/// f(Index<0>), f(Index<1>), ... f(Index<N - 1>). Loops over registers are written with it: GCC 12 unrolls its
+/// own too late to take an array of 24 accumulators out of memory.
+template <int N, class F>
+[[gnu::always_inline]] inline void repeat(F&& f) {
+  if constexpr (N > 0) {
+    repeat<N - 1>(f);
+    f(Index<N - 1>{});
+  }
+}
+
 template <class V, int MR, int NP>
 struct Sums {
   using Vec = typename V::Vec;
@@ -58,49 +73,42 @@ struct Sums {
   static constexpr int kColumns = NP * kVecs;
   Vec a[MR][kColumns];
 
-  void load(const float* from) {
-#pragma GCC unroll 16
-    for (int m = 0; m < MR; ++m) {
-#pragma GCC unroll 8
-      for (int c = 0; c < kColumns; ++c) a[m][c] = V::load(from + m * kAccStride + c * V::kWidth);
-    }
+  [[gnu::always_inline]] void load(const float* from) {
+    repeat<MR>([&](auto m) __attribute__((always_inline)) {
+      repeat<kColumns>([&](auto c) __attribute__((always_inline)) {
+        a[m][c] = V::load(from + m * kAccStride + c * V::kWidth);
+      });
+    });
   }
-  void store(float* to) const {
-#pragma GCC unroll 16
-    for (int m = 0; m < MR; ++m) {
-#pragma GCC unroll 8
-      for (int c = 0; c < kColumns; ++c) V::store(to + m * kAccStride + c * V::kWidth, a[m][c]);
-    }
+  [[gnu::always_inline]] void store(float* to) const {
+    repeat<MR>([&](auto m) __attribute__((always_inline)) {
+      repeat<kColumns>([&](auto c) __attribute__((always_inline)) {
+        V::store(to + m * kAccStride + c * V::kWidth, a[m][c]);
+      });
+    });
+  }
+  /// a[m][c] += activation * w, at this place in the code: the barrier keeps GCC from hoisting loads.
+  [[gnu::always_inline]] void add(int m, int c, Vec activation, Vec w) {
+    a[m][c] = V::fma(activation, w, a[m][c]);
+    V::pin(a[m][c]);
   }
   /// One k: a[m][c] += x[m] * weight(c). The fewer operands stay in registers, the others pass by.
   template <class Weight>
-  void add(const float* x, std::int64_t stride, Weight&& weight) {
+  [[gnu::always_inline]] void step(const float* x, std::int64_t stride, Weight&& weight) {
     if constexpr (MR <= kColumns) {
       Vec activation[MR];
-#pragma GCC unroll 16
-      for (int m = 0; m < MR; ++m) activation[m] = V::set1(x[m * stride]);
-#pragma GCC unroll 8
-      for (int c = 0; c < kColumns; ++c) {
+      repeat<MR>([&](auto m) __attribute__((always_inline)) { activation[m] = V::set1(x[m * stride]); });
+      repeat<kColumns>([&](auto c) __attribute__((always_inline)) {
         const Vec w = weight(c);
-#pragma GCC unroll 16
-        for (int m = 0; m < MR; ++m) {
-          a[m][c] = V::fma(activation[m], w, a[m][c]);
-          V::pin(a[m][c]);
-        }
-      }
+        repeat<MR>([&](auto m) __attribute__((always_inline)) { add(m, c, activation[m], w); });
+      });
     } else {
       Vec w[kColumns];
-#pragma GCC unroll 8
-      for (int c = 0; c < kColumns; ++c) w[c] = weight(c);
-#pragma GCC unroll 16
-      for (int m = 0; m < MR; ++m) {
+      repeat<kColumns>([&](auto c) __attribute__((always_inline)) { w[c] = weight(c); });
+      repeat<MR>([&](auto m) __attribute__((always_inline)) {
         const Vec activation = V::set1(x[m * stride]);
-#pragma GCC unroll 8
-        for (int c = 0; c < kColumns; ++c) {
-          a[m][c] = V::fma(activation, w[c], a[m][c]);
-          V::pin(a[m][c]);  // keeps GCC from hoisting the broadcasts
-        }
-      }
+        repeat<kColumns>([&](auto c) __attribute__((always_inline)) { add(m, c, activation, w[c]); });
+      });
     }
   }
 };
@@ -118,7 +126,7 @@ void chain_float(const Item& item, int row, std::int32_t k0, int count) {
   const std::int64_t stride = item.x_stride;
   for (int k = 0; k < count; ++k) {
     const std::int64_t at = std::int64_t{k} * kPanel * W::kBytes;
-    sums.add(x + k, stride, [&](int c) __attribute__((always_inline)) {
+    sums.step(x + k, stride, [&](auto c) __attribute__((always_inline)) {
       return W::load(w[c / S::kVecs] + at + c % S::kVecs * V::kWidth * W::kBytes);
     });
   }
@@ -144,30 +152,25 @@ void chain_quantised(const Item& item, int row, std::int32_t k0, int count) {
   for (int b = 0; b < count / kQuantBlock; ++b) {
     Vec scale[S::kColumns];
     Vec minimum[S::kColumns];
-#pragma GCC unroll 8
-    for (int c = 0; c < S::kColumns; ++c) {
+    repeat<S::kColumns>([&](auto c) __attribute__((always_inline)) {
       const std::byte* field = w[c / S::kVecs] + c % S::kVecs * V::kWidth * 2;
       scale[c] = V::F16::load(field);
       if constexpr (T == DType::kQ4_1) minimum[c] = V::F16::load(field + kFieldBytes);
-    }
-#pragma GCC unroll 2
-    for (int half = 0; half < kHalves; ++half) {
+    });
+    repeat<kHalves>([&](auto half) __attribute__((always_inline)) {
       for (int u = 0; u < kUnits; ++u, x += 4) {
         typename V::Ints unit[S::kColumns];
-#pragma GCC unroll 8
-        for (int c = 0; c < S::kColumns; ++c) {
+        repeat<S::kColumns>([&](auto c) __attribute__((always_inline)) {
           unit[c] = V::load_ints(w[c / S::kVecs] + kHeader + (u * kPanel + c % S::kVecs * V::kWidth) * 4);
-        }
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; ++i) {
-          sums.add(x + i, stride, [&](int c) __attribute__((always_inline)) {
+        });
+        repeat<4>([&](auto i) __attribute__((always_inline)) {
+          sums.step(x + i, stride, [&](auto c) __attribute__((always_inline)) {
             const Vec value = V::mul(scale[c], V::template number<T>(unit[c], i, half));
             return T == DType::kQ4_1 ? V::add(value, minimum[c]) : value;
           });
-        }
+        });
       }
-    }
-#pragma GCC unroll 4
+    });
     for (int i = 0; i < NP; ++i) w[i] += panel_bytes(T, kQuantBlock);
   }
   sums.store(acc);

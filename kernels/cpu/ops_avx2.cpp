@@ -217,8 +217,13 @@ void row_stats(Stream& s, const RowStatsParams& p) {
 }
 
 void linear(Stream& s, const LinearParams& p) {
-  if (p.recipe == Recipe::kInt8 && is_quantised(p.weight.dtype)) return linear_int8_avx2(s, p);
+  if (prepared_form(p.recipe, p.weight.dtype) == Form::kInt8) return linear_int8_avx2(s, p);
   linear_f32_avx2(s, p);
+}
+
+void gated_linear(Stream& s, const GatedLinearParams& p) {
+  if (prepared_form(p.recipe, p.gate.dtype) == Form::kInt8) return scalar_ops().gated_linear(s, p);
+  gated_f32_avx2(s, p);
 }
 
 }  // namespace
@@ -235,7 +240,7 @@ const OpTable& avx2_ops() {
       .embed = embed,
       .rms_norm = rms_norm,
       .linear = linear,
-      .gated_linear = scalar_ops().gated_linear,
+      .gated_linear = gated_linear,
       .rope_kv_write = rope_kv_write_avx2,
       .attention = attention_avx2,
       .silu_mul = silu_mul,
