@@ -1,12 +1,15 @@
 #include "runtime/cpu_runner.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <exception>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -16,6 +19,7 @@
 #include "base/check.h"
 #include "base/env.h"
 #include "base/queue.h"
+#include "cpu/pool.h"
 #include "runtime/batch.h"
 #include "runtime/sampler.h"
 
@@ -64,15 +68,24 @@ class Outbox {
   std::deque<sched::StepResult> results_;  // guarded by mutex_
 };
 
-/// Per row of one sub-batch of logits.
-struct StatsArrays {
-  explicit StatsArrays(std::size_t rows) : max(rows), argmax(rows), logsumexp(rows), finite(rows) {}
-  std::vector<float> max;
-  std::vector<std::int32_t> argmax;
-  std::vector<float> logsumexp;
-  std::vector<std::uint8_t> finite;
+/// Scratch of the rows being sampled at one time: at most one for each thread of the pool.
+class ScratchPool {
+ public:
+  ScratchPool(const ops::OpTable& table, std::int32_t vocab_size, int threads) : busy_(static_cast<std::size_t>(threads)) {
+    for (int i = 0; i < threads; ++i) scratch_.emplace_back(table, vocab_size);
+  }
 
-  RowStats row(std::size_t i) const { return {max[i], argmax[i], logsumexp[i], finite[i] != 0}; }
+  template <class F>
+  void with_one(F&& use) {
+    std::size_t i = 0;
+    while (busy_[i].test_and_set(std::memory_order_acquire)) i = (i + 1) % busy_.size();
+    use(scratch_[i]);
+    busy_[i].clear(std::memory_order_release);
+  }
+
+ private:
+  std::vector<SampleScratch> scratch_;
+  std::vector<std::atomic_flag> busy_;
 };
 
 }  // namespace
@@ -86,8 +99,13 @@ struct CpuRunner::Impl {
         workspace(parts.decoder->workspace_bytes(parts.plan.max_rows)),
         hidden(static_cast<std::size_t>(parts.plan.max_rows) * hidden_size),
         gathered(logits_capacity * hidden_size),
+        logits_blocks((logits_dim + ops::kBlockMax - 1) / ops::kBlockMax),
         logits(logits_capacity * logits_dim),
-        stats(logits_capacity) {}
+        block_max(logits_capacity * logits_blocks),
+        logsumexp(logits_capacity),
+        scratch(parts.device->ops(), parts.info.vocab_size, parts.device->threads()) {
+    sampled.reserve(logits_capacity);
+  }
 
   void run();
   void execute(AddSequence&& command);
@@ -96,16 +114,22 @@ struct CpuRunner::Impl {
 
   void begin_items(const sched::StepPlan& plan, sched::StepResult& result);
   void compute_logits(std::span<const LogitsRow> rows);
-  void take_row(const sched::StepPlan& plan, const LogitsRow& row, std::size_t index,
-                sched::StepResult& result);
+  RawRow raw_row(std::size_t index);
+  bool measure(RawRow& raw);
+  void score_prompt(const LogitsRow& row, std::size_t index, sched::ItemResult& out);
+  void sample_rows(const sched::StepPlan& plan, std::span<const LogitsRow> rows, sched::StepResult& result);
+  void sample_row(const sched::StepPlan& plan, const LogitsRow& row, std::size_t index, sched::ItemResult& out);
 
   CpuRunnerParts parts;
-  const std::size_t hidden_size, logits_dim, logits_capacity;
+  const std::size_t hidden_size, logits_dim, logits_capacity, logits_blocks;
   model::Workspace workspace;
   std::vector<float> hidden;    // [max_rows, H]
   std::vector<float> gathered;  // [logits_capacity, H]
-  std::vector<float> logits;    // [logits_capacity, V]
-  StatsArrays stats;
+  std::vector<float> logits;     // [logits_capacity, V]
+  std::vector<float> block_max;  // [logits_capacity, logits_blocks]
+  std::vector<float> logsumexp;  // [logits_capacity], where log-probabilities are wanted
+  ScratchPool scratch;
+  std::vector<std::size_t> sampled;  // rows of the sub-batch to sample
   BatchBuilder builder;
   std::vector<TokenId> last_tokens;    // [items]
   std::vector<SequenceState*> states;  // [items]
@@ -173,39 +197,62 @@ void CpuRunner::Impl::compute_logits(std::span<const LogitsRow> rows) {
   }
   const auto count = static_cast<std::int32_t>(rows.size());
   parts.decoder->logits(gathered.data(), count, workspace, logits.data());
-  parts.device->ops().row_stats(parts.device->stream(),
-                                ops::RowStatsParams{.x = logits.data(),
-                                                    .x_stride = static_cast<std::int64_t>(logits_dim),
-                                                    .rows = count,
-                                                    .dim = parts.info.vocab_size,
-                                                    .max = stats.max.data(),
-                                                    .argmax = stats.argmax.data(),
-                                                    .logsumexp = stats.logsumexp.data(),
-                                                    .finite = stats.finite.data()});
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::span x(logits.data() + i * logits_dim, logits_dim);
+    for (std::size_t b = 0; b < logits_blocks; ++b) {
+      const auto block = x.subspan(b * ops::kBlockMax, std::min<std::size_t>(ops::kBlockMax, logits_dim - b * ops::kBlockMax));
+      const bool nan = std::any_of(block.begin(), block.end(), [](float v) { return std::isnan(v); });
+      block_max[i * logits_blocks + b] = nan ? std::numeric_limits<float>::quiet_NaN() : block_maximum(x, b);
+    }
+  }
 }
 
-/// Prompt logprobs first: sampling modifies the row.
-void CpuRunner::Impl::take_row(const sched::StepPlan& plan, const LogitsRow& row, std::size_t index,
-                               sched::StepResult& result) {
+RawRow CpuRunner::Impl::raw_row(std::size_t index) {
+  return {.logits = {logits.data() + index * logits_dim, logits_dim},
+          .block_max = {block_max.data() + index * logits_blocks, logits_blocks}};
+}
+
+/// Fills in what only log-probabilities need. False: the row is not finite.
+bool CpuRunner::Impl::measure(RawRow& raw) {
+  float max = 0;
+  std::int32_t argmax = 0;
+  std::uint8_t finite = 0;
+  parts.device->ops().row_stats(parts.device->stream(),
+                                ops::RowStatsParams{.x = raw.logits.data(),
+                                                    .x_stride = static_cast<std::int64_t>(logits_dim),
+                                                    .rows = 1,
+                                                    .dim = parts.info.vocab_size,
+                                                    .max = &max,
+                                                    .argmax = &argmax,
+                                                    .logsumexp = &raw.logsumexp,
+                                                    .finite = &finite});
+  return finite != 0;
+}
+
+void CpuRunner::Impl::score_prompt(const LogitsRow& row, std::size_t index, sched::ItemResult& out) {
   auto& state = *states[static_cast<std::size_t>(row.item)];
-  auto& out = result.items[static_cast<std::size_t>(row.item)];
-  if (out.status != sched::ItemStatus::kOk) return;
-  const RowStats row_stats = stats.row(index);
-  if (!row_stats.finite) {
+  const auto& request = *state.request;
+  const auto next = static_cast<std::size_t>(row.position) + 1;
+  if (out.status != sched::ItemStatus::kOk || !request.sampling.prompt_logprobs || next >= request.prompt.size()) return;
+  RawRow raw = raw_row(index);
+  if (!measure(raw)) {
     out.status = sched::ItemStatus::kBadLogits;
     state.bad = true;
     return;
   }
-  const std::span values(logits.data() + index * logits_dim, static_cast<std::size_t>(parts.info.vocab_size));
-  const auto& request = *state.request;
-  const auto next = static_cast<std::size_t>(row.position) + 1;
-  if (request.sampling.prompt_logprobs && next < request.prompt.size()) {
-    out.prompt_logprobs.push_back(
-        row_logprobs(values, row_stats.logsumexp, request.prompt[next], *request.sampling.prompt_logprobs));
-  }
-  if (!row.sample) return;
-  auto token =
-      state.sampler.sample(values, row_stats, plan.items[static_cast<std::size_t>(row.item)].output_index);
+  out.prompt_logprobs.push_back(row_logprobs(sampled_part(raw, parts.info.vocab_size), raw.logsumexp,
+                                             request.prompt[next], *request.sampling.prompt_logprobs));
+}
+
+void CpuRunner::Impl::sample_row(const sched::StepPlan& plan, const LogitsRow& row, std::size_t index,
+                                 sched::ItemResult& out) {
+  auto& state = *states[static_cast<std::size_t>(row.item)];
+  RawRow raw = raw_row(index);
+  raw.logsumexp = logsumexp[index];
+  std::optional<OutputToken> token;
+  scratch.with_one([&](SampleScratch& s) {
+    token = state.sampler.sample(raw, plan.items[static_cast<std::size_t>(row.item)].output_index, s);
+  });
   if (token) {
     out.tokens.push_back(std::move(*token));
   } else {
@@ -213,8 +260,43 @@ void CpuRunner::Impl::take_row(const sched::StepPlan& plan, const LogitsRow& row
     state.bad = true;
   }
 }
+/// An item samples at most one row, so rows touch different objects and are sampled side by side where that pays.
+void CpuRunner::Impl::sample_rows(const sched::StepPlan& plan, std::span<const LogitsRow> rows,
+                                  sched::StepResult& result) {
+  sampled.clear();
+  bool slow = false;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto item = static_cast<std::size_t>(rows[i].item);
+    if (!rows[i].sample || result.items[item].status != sched::ItemStatus::kOk) continue;
+    sampled.push_back(i);
+    slow |= states[item]->sampler.slow(plan.items[item].output_index);
+    if (!states[item]->request->sampling.logprobs) continue;
+    RawRow raw = raw_row(i);
+    measure(raw);
+    logsumexp[i] = raw.logsumexp;
+  }
+  std::atomic<bool> failed{false};  // out of memory: nothing may leave a worker as an exception
+  auto one = [&](int n) {
+    const std::size_t i = sampled[static_cast<std::size_t>(n)];
+    try {
+      sample_row(plan, rows[i], i, result.items[static_cast<std::size_t>(rows[i].item)]);
+    } catch (const std::bad_alloc&) {
+      failed = true;
+    }
+  };
+  const auto count = static_cast<int>(sampled.size());
+  if (slow && count > 1) {
+    using One = decltype(one);
+    parts.device->stream().pool.run(
+        count, [](void* f, int n) { (*static_cast<One*>(f))(n); }, &one);
+  } else {
+    for (int n = 0; n < count; ++n) one(n);
+  }
+  if (failed) throw std::bad_alloc();
+}
 
 void CpuRunner::Impl::execute(sched::StepPlan&& plan) {
+  parts.device->wake();
   const double start = clock.now();
   sched::StepResult result;
   try {
@@ -225,7 +307,10 @@ void CpuRunner::Impl::execute(sched::StepPlan&& plan) {
     for (auto rows = builder.logits_rows(); !rows.empty();) {
       const auto part = rows.first(std::min(rows.size(), logits_capacity));
       compute_logits(part);
-      for (std::size_t i = 0; i < part.size(); ++i) take_row(plan, part[i], i, result);
+      for (std::size_t i = 0; i < part.size(); ++i) {  // first: sampling modifies rows
+        score_prompt(part[i], i, result.items[static_cast<std::size_t>(part[i].item)]);
+      }
+      sample_rows(plan, part, result);
       rows = rows.subspan(part.size());
     }
   } catch (const std::exception& e) {

@@ -6,9 +6,10 @@
 //
 // Order of operations: masks (allowed, banned, min_tokens) -> logit_bias -> repetition, frequency, presence ->
 // temperature -> min_p -> top_k -> top_p over the renormalised survivors -> Gumbel draw. Ties go to the lower
-// id everywhere. The vocabulary is never sorted: selection is linear, only what survives it is ordered.
+// id everywhere. How a choice is made without looking at most of the row: runtime/selection.h.
 //
-// Threads: one at a time per object; different objects are independent.
+// Threads: one at a time per object; different objects are independent. sample() does not allocate once
+// reserve() was called, log-probabilities apart.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +19,16 @@
 #include <vector>
 
 #include "barg/request.h"
+#include "runtime/selection.h"
 
 namespace barg::runtime {
 
-/// What RowStats of the kernels says about a row.
-struct RowStats {
-  float max = 0;
-  TokenId argmax = kNoToken;
-  float logsumexp = 0;
-  bool finite = false;
+/// A row as the output projection leaves it (LinearParams::out and block_max, padding rows included). Both spans
+/// are scratch and come back modified.
+struct RawRow {
+  std::span<float> logits;
+  std::span<float> block_max;
+  float logsumexp = 0;  ///< of the ids that may be sampled; read only when log-probabilities are wanted
 };
 
 class Sampler {
@@ -36,33 +38,24 @@ class Sampler {
           std::vector<TokenId> end_ids);
 
   /// Chooses output token number `output_index` (0-based, at most one more than the last call's) and remembers
-  /// it. `logits` holds the row, at least vocab_size values; it is scratch and comes back modified.
-  /// nullopt: the row has NaN or +inf, or nothing survives the masks.
-  std::optional<OutputToken> sample(std::span<float> logits, const RowStats& stats, std::int32_t output_index);
+  /// it. nullopt: the row has NaN or +inf, or nothing survives the masks.
+  std::optional<OutputToken> sample(const RawRow& raw, std::int32_t output_index, SampleScratch& scratch);
+  /// Memory for so many outputs.
+  void reserve(std::int32_t outputs);
+  /// Its rows take microseconds, not the fraction of one that a plain greedy choice costs.
+  bool slow(std::int32_t output_index) const { return !plain_greedy(output_index); }
 
   /// Tokens sampled so far.
   const std::vector<TokenId>& outputs() const { return outputs_; }
 
  private:
-  friend class SamplerTestPeer;
-  struct Candidate {
-    TokenId id;
-    double value;  // logit / temperature
-    double mass;   // exp(value - max); set by keep_top_p
-  };
-
   void rewind(std::int32_t output_index);
   void remember(TokenId id);
   void forget_last();
   bool plain_greedy(std::int32_t output_index) const;
-  void adjust(std::span<float> logits, std::int32_t output_index) const;
-  TokenId greedy(std::span<const float> logits) const;
-  void gather(std::span<const float> logits);
-  void keep_min_p();
-  void keep_top_k();
-  void keep_top_p();
-  TokenId draw(std::int64_t position) const;
-  TokenId choose(std::span<float> logits, std::int32_t output_index);
+  void adjust(const Row& row, std::int32_t output_index, SampleScratch& scratch) const;
+  TokenId choose(const Row& row, std::int32_t output_index, SampleScratch& scratch) const;
+  TokenId choose_allowed(std::span<const float> logits, const NoiseKey& key, SampleScratch& scratch) const;
 
   const std::shared_ptr<const Request> request_;
   const std::int32_t choice_;
@@ -75,15 +68,15 @@ class Sampler {
   std::vector<std::uint8_t> in_prompt_;    // [vocab]; only with a repetition penalty
   std::vector<TokenId> output_ids_;        // distinct outputs in first-seen order; only with penalties
   std::vector<TokenId> outputs_;
-  std::vector<Candidate> candidates_;      // scratch
 };
+
+/// The part of a row that may be sampled, its last maximum without padding. `vocab_size` <= its logits.
+Row sampled_part(const RawRow& raw, std::int32_t vocab_size);
+/// No NaN, no +inf, and something above -inf.
+bool finite(const Row& row);
 
 /// Log-probability and rank of `id` in a raw row, with the `top` most likely alternatives (descending, ties by
 /// lower id). -inf comes out as -inf; writers clip it.
-TokenLogprobs row_logprobs(std::span<const float> logits, float logsumexp, TokenId id, std::int32_t top);
-
-/// Gumbel noise of the contract, in (-3.2, 22.9): Philox4x32-10, key = seed, counter = (id / 4, position,
-/// choice, 0), word id % 4.
-double gumbel_noise(std::uint64_t seed, std::int32_t choice, std::int64_t position, TokenId id);
+TokenLogprobs row_logprobs(const Row& row, float logsumexp, TokenId id, std::int32_t top);
 
 }  // namespace barg::runtime

@@ -11,30 +11,11 @@
 #include "base/env.h"
 #include "base/json.h"
 #include "base/mapped_file.h"
+#include "cpu/cpu.h"
+#include "naive_sampler.h"
 #include "support/data.h"
 
 namespace barg::runtime {
-
-class SamplerTestPeer {
- public:
-  /// Ids that survive masks, bias, penalties and truncation, ascending.
-  static std::vector<TokenId> survivors(Sampler& s, std::vector<float> logits, std::int32_t output_index) {
-    s.adjust(logits, output_index);
-    s.gather(logits);
-    s.keep_min_p();
-    s.keep_top_k();
-    s.keep_top_p();
-    std::vector<TokenId> ids;
-    for (const auto& c : s.candidates_) ids.push_back(c.id);
-    std::sort(ids.begin(), ids.end());
-    return ids;
-  }
-  static TokenId draw_shuffled(Sampler& s, const std::vector<float>& logits, std::int64_t position, Rng& rng) {
-    s.gather(logits);
-    for (std::size_t i = s.candidates_.size(); i > 1; --i) std::swap(s.candidates_[i - 1], s.candidates_[rng.below(i)]);
-    return s.draw(position);
-  }
-};
 
 namespace {
 
@@ -50,18 +31,52 @@ std::vector<float> golden_logits(std::uint64_t seed, std::int32_t vocab, double 
   return out;
 }
 
-RowStats stats_of(const std::vector<float>& x) {
-  RowStats s;
-  s.finite = true;
-  const auto top = std::max_element(x.begin(), x.end());
-  s.max = *top;
-  s.argmax = static_cast<TokenId>(top - x.begin());
-  double sum = 0;
-  for (const float v : x) sum += std::exp(static_cast<double>(v) - s.max);
-  s.logsumexp = static_cast<float>(s.max + std::log(sum));
-  for (const float v : x) s.finite = s.finite && !std::isnan(v) && v != std::numeric_limits<float>::infinity();
-  return s;
-}
+/// What lm_head leaves of a row, and what sampling it needs.
+class Bench {
+ public:
+  explicit Bench(std::int32_t vocab, ops::Isa isa = ops::Isa::kAuto)
+      : device_({.threads = 1, .isa = isa}), vocab_(vocab), scratch(device_.ops(), vocab) {}
+
+  std::optional<OutputToken> sample(Sampler& s, std::vector<float> logits, std::int32_t index) {
+    auto maxima = block_maxima(logits);
+    scratch.candidates.clear();
+    return s.sample({.logits = logits, .block_max = maxima, .logsumexp = logsumexp(logits)}, index, scratch);
+  }
+  /// Ids that could be drawn, ascending.
+  std::vector<TokenId> survivors(Sampler& s, const std::vector<float>& logits) {
+    sample(s, logits, 0);
+    std::vector<TokenId> ids;
+    for (const auto& c : scratch.candidates) ids.push_back(c.id);
+    if (ids.empty()) {  // drawn from the row itself
+      ids.resize(static_cast<std::size_t>(vocab_));
+      std::iota(ids.begin(), ids.end(), 0);
+    }
+    std::sort(ids.begin(), ids.end());
+    return ids;
+  }
+
+  static std::vector<float> block_maxima(const std::vector<float>& x) {
+    std::vector<float> out;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      if (i % ops::kBlockMax == 0) out.push_back(x[i]);
+      if (std::isnan(x[i]) || x[i] > out.back()) out.back() = x[i];
+    }
+    return out;
+  }
+  static float logsumexp(const std::vector<float>& x) {
+    const double max = *std::max_element(x.begin(), x.end());
+    double sum = 0;
+    for (const float v : x) sum += std::exp(static_cast<double>(v) - max);
+    return static_cast<float>(max + std::log(sum));
+  }
+
+ private:
+  ops::CpuDevice device_;
+  std::int32_t vocab_;
+
+ public:
+  SampleScratch scratch;
+};
 
 std::shared_ptr<Request> request_with(SamplingParams p, std::vector<TokenId> prompt = {1, 2, 3}) {
   auto r = std::make_shared<Request>();
@@ -72,7 +87,7 @@ std::shared_ptr<Request> request_with(SamplingParams p, std::vector<TokenId> pro
 }
 
 std::optional<OutputToken> sample(Sampler& s, std::vector<float> logits, std::int32_t index) {
-  return s.sample(logits, stats_of(logits), index);
+  return Bench(static_cast<std::int32_t>(logits.size())).sample(s, std::move(logits), index);
 }
 
 TEST(Sampler, SurvivorsEqualTransformersInFloat64) {
@@ -93,7 +108,7 @@ TEST(Sampler, SurvivorsEqualTransformersInFloat64) {
     const auto vocab = static_cast<std::int32_t>(c.find("vocab")->as_int());
     const auto seed = c.find("seed")->as_uint();
     Sampler s(request_with(p, prompt), 0, vocab, {});
-    const auto kept = SamplerTestPeer::survivors(s, golden_logits(seed, vocab, c.find("spread")->as_double()), 0);
+    const auto kept = Bench(vocab).survivors(s, golden_logits(seed, vocab, c.find("spread")->as_double()));
     EXPECT_EQ(kept.size(), c.find("count")->as_uint()) << "case " << seed;
     EXPECT_EQ(std::accumulate(kept.begin(), kept.end(), std::int64_t{0}), c.find("sum_of_ids")->as_int());
     if (c.find("survivors")->is_null()) continue;
@@ -127,31 +142,93 @@ TEST(Sampler, SelectionEqualsASortBasedReferenceAlsoWithTies) {
     while (keep < order.size() && (keep == 0 || sum < p.top_p * total * (1 - 1e-12))) sum += mass(order[keep++]);
     order.resize(keep);
     std::sort(order.begin(), order.end());
-    ASSERT_EQ(SamplerTestPeer::survivors(s, x, 0), order) << "round " << round;
+    ASSERT_EQ(Bench(vocab).survivors(s, x), order) << "round " << round;
   }
 }
 
-TEST(Sampler, PruningNeverChangesTheDraw) {
+TEST(Sampler, TheOrderOfCandidatesDoesNotMatter) {
   Rng rng(5);
   for (int round = 0; round < 60; ++round) {
-    const std::int32_t vocab = 2000;
-    const auto x = golden_logits(rng.next(), vocab, round % 2 == 0 ? 1.0 : 12.0);
-    SamplingParams p;
-    p.seed = rng.next();
-    Sampler s(request_with(p), round % 3, vocab, {});
-    const auto got = sample(s, x, 0);
-    ASSERT_TRUE(got);
-    TokenId best = kNoToken;
-    double score = -1e300;
-    for (TokenId id = 0; id < vocab; ++id) {
-      const double v = static_cast<double>(x[static_cast<std::size_t>(id)]) + gumbel_noise(*p.seed, round % 3, 3, id);
-      if (v > score) {
-        score = v;
-        best = id;
+    std::vector<Candidate> candidates;
+    const auto x = golden_logits(rng.next(), 500, round % 2 == 0 ? 1.0 : 12.0);
+    for (TokenId id = 0; id < 500; ++id) candidates.push_back({id, x[static_cast<std::size_t>(id)], 0});
+    const NoiseKey key{rng.next(), 3, 17};
+    const TokenId want = draw(candidates, key);
+    for (std::size_t i = candidates.size(); i > 1; --i) std::swap(candidates[i - 1], candidates[rng.below(i)]);
+    ASSERT_EQ(draw(candidates, key), want);
+  }
+}
+
+/// A request with a random mixture of everything that changes a choice.
+SamplingParams random_params(Rng& rng, std::int32_t vocab) {
+  const auto one_in = [&](std::uint64_t n) { return rng.below(n) == 0; };
+  const auto id = [&] { return static_cast<TokenId>(rng.below(static_cast<std::uint64_t>(vocab))); };
+  SamplingParams p;
+  p.seed = rng.next();
+  static constexpr float kTemperatures[] = {0, 1e-6F, 0.1F, 0.5F, 0.7F, 0.8F, 1, 1, 1.3F, 2};
+  p.temperature = kTemperatures[rng.below(10)];
+  if (one_in(3)) p.top_k = static_cast<std::int32_t>(1 + rng.below(one_in(4) ? static_cast<std::uint64_t>(vocab) : 60));
+  if (one_in(2)) p.top_p = static_cast<float>(one_in(4) ? 1e-6 + rng.uniform() : 0.8 + 0.199 * rng.uniform());
+  p.top_p = std::min(p.top_p, 1.0F);
+  if (one_in(4)) p.min_p = static_cast<float>(one_in(3) ? rng.uniform() : 0.1 * rng.uniform());
+  if (one_in(4)) p.repetition_penalty = static_cast<float>(0.5 + rng.uniform());
+  if (one_in(4)) p.frequency_penalty = static_cast<float>(4 * rng.uniform() - 2);
+  if (one_in(4)) p.presence_penalty = static_cast<float>(4 * rng.uniform() - 2);
+  if (one_in(4)) {
+    for (int i = 0; i < 5; ++i) p.logit_bias.emplace_back(id(), static_cast<float>(40 * rng.uniform() - 20));
+  }
+  if (one_in(5)) {
+    for (int i = 0; i < 9; ++i) p.banned_token_ids.push_back(id());
+  }
+  if (one_in(9)) {
+    for (int i = 0; i < 70; ++i) p.allowed_token_ids.push_back(id());
+  }
+  if (one_in(5)) p.min_tokens = 2;
+  return p;
+}
+
+/// Rows of several kinds: peaked, flat, coarse (many ties), with masked logits.
+std::vector<float> random_row(Rng& rng, std::int32_t vocab) {
+  static constexpr double kSpreads[] = {0.5, 3, 8, 20};
+  auto x = golden_logits(rng.next(), vocab, kSpreads[rng.below(4)]);
+  const auto kind = rng.below(4);
+  for (float& v : x) {
+    if (kind == 1) v = std::round(v);
+    if (kind == 2 && rng.below(3) == 0) v = -std::numeric_limits<float>::infinity();
+  }
+  if (kind == 3) x[rng.below(x.size())] += 25;
+  return x;
+}
+
+TEST(Sampler, EveryTokenIsThatOfTheDefinition) {
+  Rng rng(2026);
+  std::vector<ops::Isa> isas;
+  for (const auto isa : {ops::Isa::kScalar, ops::Isa::kAvx2, ops::Isa::kAvx512}) {
+    if (ops::isa_supported(isa)) isas.push_back(isa);
+  }
+  for (int round = 0; round < 1500; ++round) {
+    const auto vocab = static_cast<std::int32_t>(1 + rng.below(round % 5 == 0 ? 9000 : 700));
+    const auto rows = vocab + static_cast<std::int32_t>(rng.below(3) * rng.below(100));  // with padding
+    const auto p = random_params(rng, vocab);
+    const auto request = request_with(p, {1, 2, 3, static_cast<TokenId>(rng.below(static_cast<std::uint64_t>(rows)))});
+    const auto choice = static_cast<std::int32_t>(rng.below(4));
+    Sampler sampler(request, choice, vocab, {0});
+    test::NaiveSampler naive(request, choice, vocab, {0});
+    Bench bench(vocab, isas[static_cast<std::size_t>(round) % isas.size()]);
+    for (std::int32_t step = 0; step < 6; ++step) {
+      auto x = random_row(rng, rows);
+      for (auto i = static_cast<std::size_t>(vocab); i < x.size(); ++i) {
+        x[i] = rng.below(2) == 0 ? 1000.0F : std::numeric_limits<float>::quiet_NaN();  // padding is anything
       }
+      const TokenId want = naive.sample(x, step);
+      const bool possible = std::any_of(x.begin(), x.begin() + vocab, [](float v) { return v > kMasked; });
+      const auto got = bench.sample(sampler, x, step);
+      ASSERT_EQ(got ? got->id : kNoToken, possible ? want : kNoToken)
+          << "round " << round << ", vocabulary " << vocab << ", temperature " << p.temperature << ", top_k "
+          << p.top_k << ", top_p " << p.top_p << ", min_p " << p.min_p;
+      if (!got) break;
+      ASSERT_EQ(std::count(bench.scratch.stale.begin(), bench.scratch.stale.end(), 0), std::ssize(bench.scratch.stale));
     }
-    ASSERT_EQ(got->id, best);
-    ASSERT_EQ(SamplerTestPeer::draw_shuffled(s, x, 3, rng), best) << "depends on the order of candidates";
   }
 }
 
@@ -160,14 +237,14 @@ TEST(Sampler, NoiseIsPhilox) {
   const std::uint32_t words[] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
   for (TokenId id = 0; id < 4; ++id) {
     const double v = (words[id] + 0.5) * 0x1.0p-32;
-    EXPECT_NEAR(gumbel_noise(0, 0, 0, id), -std::log(-std::log1p(-v)), 1e-13);
+    EXPECT_NEAR(word_noise(noise_word({}, id)), -std::log(-std::log1p(-v)), 1e-13);
   }
 }
 
 TEST(Sampler, NoiseIsGumbel) {
   // Kolmogorov-Smirnov against exp(-exp(-x)); the 1e-6 critical value is 2.7 / sqrt(n).
   std::vector<double> v;
-  for (TokenId id = 0; id < 40'000; ++id) v.push_back(gumbel_noise(3, 1, id / 100, id % 100));
+  for (TokenId id = 0; id < 40'000; ++id) v.push_back(word_noise(noise_word({3, 1, static_cast<std::uint32_t>(id / 100)}, id % 100)));
   std::sort(v.begin(), v.end());
   double worst = 0;
   for (std::size_t i = 0; i < v.size(); ++i) {
@@ -197,7 +274,7 @@ TEST(Sampler, FrequenciesPassChiSquare) {
     for (int i = 0; i < draws; ++i) seen[sample(s, x, i)->id]++;
 
     Sampler fresh(request_with(p), 0, c.vocab, {});
-    const auto kept = SamplerTestPeer::survivors(fresh, x, 0);
+    const auto kept = Bench(c.vocab).survivors(fresh, x);
     double total = 0;
     for (const TokenId id : kept) total += std::exp(x[id] / p.temperature);
     double chi2 = 0;
@@ -306,11 +383,11 @@ TEST(Sampler, PaddingRowsAreNeverChosen) {
   greedy.temperature = 0;
   greedy.logprobs = 5;
   Sampler s(request_with(greedy), 0, 3, {});
-  const auto out = sample(s, x, 0);
+  const auto out = Bench(3).sample(s, x, 0);
   EXPECT_EQ(out->id, 2);
   EXPECT_EQ(out->logprobs->top.size(), 3U);
   Sampler t(request_with({}), 0, 3, {});
-  for (int i = 0; i < 50; ++i) EXPECT_LT(sample(t, x, i)->id, 3);
+  for (int i = 0; i < 50; ++i) EXPECT_LT(Bench(3).sample(t, x, i)->id, 3);
 }
 
 TEST(Sampler, BadRowsFail) {
@@ -326,7 +403,7 @@ TEST(Sampler, AnInfinityMadeByAPenaltySurvivesAlone) {
   p.repetition_penalty = 1e-40F;
   p.top_p = 0.5F;
   Sampler s(request_with(p, {7}), 0, 200, {});
-  EXPECT_EQ(SamplerTestPeer::survivors(s, std::vector<float>(200, 1.0F), 0), std::vector<TokenId>{7});
+  EXPECT_EQ(Bench(200).survivors(s, std::vector<float>(200, 1.0F)), std::vector<TokenId>{7});
 }
 
 TEST(Sampler, TiesGoToTheLowerId) {
@@ -338,23 +415,25 @@ TEST(Sampler, TiesGoToTheLowerId) {
   SamplingParams k;
   k.top_k = 2;
   Sampler t(request_with(k), 0, 5, {});
-  EXPECT_EQ(SamplerTestPeer::survivors(t, {1, 3, 3, 3, 0}, 0), (std::vector<TokenId>{1, 2}));
+  EXPECT_EQ(Bench(5).survivors(t, {1, 3, 3, 3, 0}), (std::vector<TokenId>{1, 2}));
 }
 
 TEST(Sampler, LogprobsEqualASort) {
-  const auto x = golden_logits(8, 700, 5.0);
-  const RowStats st = stats_of(x);
+  auto x = golden_logits(8, 700, 5.0);
+  auto maxima = Bench::block_maxima(x);
+  const Row row{x, maxima};
+  const float lse = Bench::logsumexp(x);
   std::vector<TokenId> order(x.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](TokenId a, TokenId b) { return x[a] > x[b]; });
   for (const int at : {0, 1, 30, 699}) {
-    const auto lp = row_logprobs(x, st.logsumexp, order[static_cast<std::size_t>(at)], 20);
+    const auto lp = row_logprobs(row, lse, order[static_cast<std::size_t>(at)], 20);
     EXPECT_EQ(lp.rank, at + 1);
-    EXPECT_EQ(lp.logprob, x[order[at]] - st.logsumexp);
+    EXPECT_EQ(lp.logprob, x[order[at]] - lse);
     ASSERT_EQ(lp.top.size(), 20U);
     for (std::size_t i = 0; i < 20; ++i) EXPECT_EQ(lp.top[i].id, order[i]);
   }
-  EXPECT_TRUE(row_logprobs(x, st.logsumexp, 0, 0).top.empty());
+  EXPECT_TRUE(row_logprobs(row, lse, 0, 0).top.empty());
 }
 
 TEST(Sampler, LogprobsAreOfTheRawRow) {
@@ -367,7 +446,7 @@ TEST(Sampler, LogprobsAreOfTheRawRow) {
   const auto out = sample(s, x, 0);
   EXPECT_EQ(out->id, 3);
   EXPECT_EQ(out->logprobs->rank, 4);
-  EXPECT_FLOAT_EQ(out->logprobs->logprob, 0 - stats_of(x).logsumexp);
+  EXPECT_FLOAT_EQ(out->logprobs->logprob, 0 - Bench::logsumexp(x));
   EXPECT_EQ(out->logprobs->top[0].id, 0);
 }
 
