@@ -230,9 +230,17 @@ void append_escape(std::string& out, unsigned unit) {
   for (int shift = 12; shift >= 0; shift -= 4) out += kDigits[(unit >> shift) & 15];
 }
 
+/// Stands for itself in a JSON string: most of most strings.
+bool is_plain(char c) { return c >= 0x20 && c < 0x7F && c != '"' && c != '\\'; }
+
 void append_string(std::string& out, std::string_view s, bool ensure_ascii) {
   out += '"';
   for (std::size_t i = 0; i < s.size();) {
+    std::size_t plain = i;
+    while (plain < s.size() && is_plain(s[plain])) ++plain;
+    out.append(s.substr(i, plain - i));
+    i = plain;
+    if (i == s.size()) break;
     const auto c = static_cast<unsigned char>(s[i]);
     if (c >= 0x80) {
       const char32_t cp = next_code_point(s, i);
@@ -338,6 +346,8 @@ std::string dump_json(const Json& value, const JsonStyle& style) {
   Writer(out, style).write(value, 0);
   return out;
 }
+
+void append_json_quoted(std::string& out, std::string_view s) { append_string(out, s, false); }
 
 std::string json_quote(std::string_view s) {
   std::string out;

@@ -119,5 +119,7 @@ std::string dump_json(const Json& value, const JsonStyle& style = {});
 
 /// Quoted and escaped as a JSON string.
 std::string json_quote(std::string_view s);
+/// The same, appended.
+void append_json_quoted(std::string& out, std::string_view s);
 
 }  // namespace barg

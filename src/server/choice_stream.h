@@ -12,6 +12,9 @@
 //  3. After done() everything else is ignored: tokens that the engine computed past a stop string do not
 //  count.
 //
+// Without records (most requests want none) and stop strings a token costs a look-up and an append; nothing
+// is allocated.
+//
 // State of one choice of one request; not thread-safe; the tokenizer outlives it.
 #pragma once
 
@@ -20,6 +23,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "barg/request.h"
@@ -45,12 +49,13 @@ struct Piece {
 class ChoiceStream {
  public:
   /// `prompt`: its last tokens prime the detokenizer, so that a character begun there is completed, not
-  /// broken. `chars_before`: where character offsets start.
+  /// broken. `chars_before`: where character offsets start. `records`: somebody wants Piece::tokens.
   ChoiceStream(const Tokenizer& tokenizer, const OutputSpec& spec, std::span<const TokenId> prompt,
-               std::size_t chars_before);
+               std::size_t chars_before, bool records);
 
-  /// `finish`/`stop_token` as in TokenEvent. Nothing comes out while nothing new may be shown.
-  Piece push(std::vector<OutputToken>&& tokens, FinishReason finish, TokenId stop_token);
+  /// `finish`/`stop_token` as in TokenEvent. Nothing comes out while nothing new may be shown. The piece
+  /// lasts until the next push; the caller may move from it.
+  Piece& push(std::vector<OutputToken>&& tokens, FinishReason finish, TokenId stop_token);
 
   bool done() const { return finish_ != FinishReason::kNone; }
   FinishReason finish() const { return finish_; }
@@ -65,14 +70,17 @@ class ChoiceStream {
     OutToken token;
     std::size_t end;  ///< bytes fed to the matcher when its text is complete
   };
-  void feed(std::string text, Piece& out);
-  void take_released(Piece& out, bool all);
+  void push_token(OutputToken& token, bool silent);
+  void feed(std::string_view text);
+  void take_released(bool all);
 
   const Tokenizer& tokenizer_;
   text::Detokenizer detokenizer_;
   text::StopMatcher matcher_;
-  const bool skip_special_, include_stop_;
+  const bool skip_special_, include_stop_, records_;
   const std::int32_t min_tokens_;
+  Piece out_;         ///< what the current push shows
+  std::string text_;  ///< of the current token
   std::deque<Held> held_;
   std::size_t fed_ = 0;  ///< bytes of visible text so far, held back ones included
   std::size_t chars_;

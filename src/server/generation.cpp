@@ -55,7 +55,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::optional<ResponseStream> stream_;
   std::vector<RequestId> ids_;
   bool streaming_ = false;
-  bool over_ = false;  ///< answered, or nobody listens: events are ignored
+  std::string events_;  ///< of the current event; its memory serves every token
+  bool over_ = false;   ///< answered, or nobody listens: events are ignored
   std::vector<std::string> ignored_;
   std::int32_t clamped_max_tokens_ = 0;
 };
@@ -111,8 +112,7 @@ bool Generation::submit_all(std::vector<Request> requests) {
     ids_.push_back(requests[i].id);
     // Events of this thread's own making wait until launch() returns: post() never runs anything at once.
     auto ok = engine_->submit(std::move(requests[i]), [self = shared_from_this(), i](TokenEvent&& event) {
-      auto responder = self->responder_;
-      responder->post([self, i, e = std::move(event)]() mutable { self->on_event(i, std::move(e)); });
+      self->responder_->post([self, i, e = std::move(event)]() mutable { self->on_event(i, std::move(e)); });
     });
     if (ok) continue;
     ids_.pop_back();
@@ -124,10 +124,11 @@ bool Generation::submit_all(std::vector<Request> requests) {
 
 void Generation::on_event(std::size_t prompt, TokenEvent&& event) {
   if (over_) return;
-  ResponseStream::Step step = stream_->push(prompt, std::move(event));
+  events_.clear();
+  ResponseStream::Step step = stream_->push(prompt, std::move(event), events_);
   for (const auto& f : step.finish_at) engine_->finish_at(ids_[f.prompt], f.choice, f.tokens);
-  if (streaming_ && !step.bytes.empty()) {
-    responder_->write(std::move(step.bytes));
+  if (!events_.empty()) {
+    responder_->write(events_);
     if (over_) return;  // the write found the reader too slow
   }
   if (step.error) return refuse(*step.error);

@@ -5,7 +5,7 @@
 // dropped without an answer answers 500 by itself, so that no client waits for ever and every request is
 // logged.
 //
-// Threads: post() from any thread; everything else on the connection's io thread (where handle() is called
+// Threads: post() from any thread (functions run in the order in which they were posted); everything else on the connection's io thread (where handle() is called
 // and where posted functions run). After the client is gone every call is a harmless no-op.
 #pragma once
 
@@ -83,7 +83,7 @@ class Responder {
   virtual void respond(HttpResponse response) = 0;
   /// Sends status and headers now. `sse`: a comment line is sent whenever the stream is silent for too long.
   virtual void begin_stream(HttpResponse head, bool sse) = 0;
-  virtual void write(std::string bytes) = 0;
+  virtual void write(std::string_view bytes) = 0;
   virtual void end() = 0;
   virtual bool gone() const = 0;  ///< the client cannot be reached any more, or the answer is complete
 

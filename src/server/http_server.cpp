@@ -157,9 +157,7 @@ void HttpServerImpl::stop() {
   work_.clear();     // the threads return when the last callback has run
   threads_.clear();  // joins
   for (const auto& io : io_) {
-    io->stopped = true;
-    io->context.restart();
-    io->context.poll();
+    io->stop();
   }
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
+#include <charconv>
 #include <cstdio>
 #include <ctime>
 
@@ -17,6 +18,7 @@ constexpr std::uint64_t kDiscardBytes = 64 * 1024;  // a refused body up to here
 constexpr std::uint64_t kLingerBytes = 256ULL << 20;
 constexpr double kLingerSeconds = 10, kShortLingerSeconds = 2;
 constexpr double kBodyBytesPerSecond = 32 * 1024;  // a slower upload runs into the body timeout
+constexpr std::size_t kKeptBuffer = 16 * 1024;
 constexpr auto kFullInputPoll = std::chrono::milliseconds(20);
 
 std::chrono::nanoseconds seconds(double s) {
@@ -74,7 +76,7 @@ class Exchange final : public Responder {
   Exchange(std::shared_ptr<Session> session, std::shared_ptr<Answer> answer)
       : session_(std::move(session)), answer_(std::move(answer)) {}
   ~Exchange() override {
-    if (session_->io()->stopped) return;
+    if (session_->io()->stopped()) return;
     asio::post(session_->io()->context, [session = session_, answer = answer_] { session->dropped(answer); });
   }
 
@@ -82,7 +84,7 @@ class Exchange final : public Responder {
   void begin_stream(HttpResponse head, bool sse) override {
     session_->begin_stream(answer_, std::move(head), sse);
   }
-  void write(std::string bytes) override { session_->write(answer_, std::move(bytes)); }
+  void write(std::string_view bytes) override { session_->write(answer_, bytes); }
   void end() override { session_->end(answer_); }
   bool gone() const override { return !session_->current(answer_); }
   AccessNote& note() override { return answer_->record.note; }
@@ -91,7 +93,7 @@ class Exchange final : public Responder {
     answer_->on_interrupt = std::move(callback);
   }
   void post(std::move_only_function<void()> function) override {
-    if (!session_->io()->stopped) asio::post(session_->io()->context, std::move(function));
+    session_->io()->post(std::move(function));
   }
 
  private:
@@ -100,6 +102,48 @@ class Exchange final : public Responder {
 };
 
 }  // namespace
+
+// ---- the io thread's inbox
+// ------------------------------------------------------------------------------------------------
+
+void IoThread::post(Function function) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return;
+    inbox_.push_back(std::move(function));
+    if (std::exchange(scheduled_, true)) return;
+  }
+  asio::post(context, [self = shared_from_this()] { self->run_inbox(); });
+}
+
+void IoThread::run_inbox() {
+  {
+    const std::lock_guard lock(mutex_);
+    running_.swap(inbox_);
+    scheduled_ = false;
+  }
+  gathering = true;
+  for (Function& function : running_) {
+    function();
+    function = nullptr;
+  }
+  gathering = false;
+  running_.clear();
+  for (auto& session : dirty) std::exchange(session, nullptr)->flush_gathered();
+  dirty.clear();
+}
+
+void IoThread::stop() {
+  std::vector<Function> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    dropped.swap(inbox_);
+  }
+  dropped.clear();  // not under the lock: what they hold may post when it goes
+  context.restart();
+  context.poll();
+}
 
 Session::Session(std::shared_ptr<HttpShared> shared, std::shared_ptr<IoThread> io, tcp::socket socket)
     : shared_(std::move(shared)),
@@ -117,6 +161,7 @@ Session::~Session() { --shared_->open; }
 void Session::start() {
   error_code ec;
   socket_.set_option(tcp::no_delay(true), ec);
+  socket_.non_blocking(true, ec);
   const auto endpoint = socket_.remote_endpoint(ec);
   if (!ec) peer_ = endpoint.address().to_string() + ":" + std::to_string(endpoint.port());
   io_->sessions.insert(this);
@@ -361,17 +406,22 @@ void Session::begin_stream(const std::shared_ptr<Answer>& answer, HttpResponse h
   if (sse && shared_->options.sse_ping_s > 0) ping();
 }
 
-void Session::write(const std::shared_ptr<Answer>& answer, std::string bytes) {
+void Session::write(const std::shared_ptr<Answer>& answer, std::string_view bytes) {
   if (!current(answer) || !answer->head_sent || bytes.empty()) return;
+  const std::size_t before = queue_.size();
   if (answer->chunked) {
     char size[24];
-    std::snprintf(size, sizeof size, "%zx\r\n", bytes.size());
-    bytes.insert(0, size);
-    bytes += "\r\n";
+    char* end = std::to_chars(size, size + sizeof size - 2, bytes.size(), 16).ptr;
+    *end++ = '\r';
+    *end++ = '\n';
+    send({size, static_cast<std::size_t>(end - size)});
+    send(bytes);
+    send("\r\n");
+  } else {
+    send(bytes);
   }
   answer->largest_write =
-      std::max(answer->largest_write, bytes.size());  // its size is no fault of the reader
-  send(bytes);
+      std::max(answer->largest_write, queue_.size() - before);  // its size is no fault of the reader
   if (queue_.size() + out_.size() - out_pos_ > kMaxBacklogBytes + answer->largest_write) {
     ++shared_->stalls;
     interrupt(Interrupt::kSlowClient);
@@ -385,7 +435,7 @@ void Session::end(const std::shared_ptr<Answer>& answer) {
   answer->ended = true;
   if (answer->chunked) send("0\r\n\r\n");
   flush();
-  if (!writing_ && !discarding_) finish_answer();
+  if (!writing_ && !dirty_ && !discarding_) finish_answer();
 }
 
 std::string Session::response_head(const HttpResponse& response, bool stream) {
@@ -413,6 +463,11 @@ std::string Session::response_head(const HttpResponse& response, bool stream) {
 void Session::finish_answer() {
   log_answer("");
   answer_.reset();
+  out_.clear();
+  out_pos_ = 0;
+  for (std::string* buffer : {&out_, &queue_, &in_}) {
+    if (buffer->empty() && buffer->capacity() > kKeptBuffer) buffer->shrink_to_fit();  // it may idle for long
+  }
   const bool complete = parser_ && parser_->state() == RequestParser::State::kDone;
   parser_.reset();
   if (close_after_ || shared_->draining) return linger(complete);
@@ -462,7 +517,30 @@ void Session::send(std::string_view bytes) {
 }
 
 void Session::flush() {
+  if (writing_ || dirty_ || phase_ == Phase::kClosed) return;
+  if (!io_->gathering) return start_write();
+  dirty_ = true;
+  io_->dirty.push_back(shared_from_this());
+}
+
+/// Nearly always the socket takes all of it at once: no callback, no timer.
+void Session::flush_gathered() {
+  dirty_ = false;
   if (writing_ || phase_ == Phase::kClosed) return;
+  if (out_pos_ == out_.size() && !queue_.empty()) {
+    error_code ec;
+    const std::size_t n = socket_.write_some(asio::buffer(queue_), ec);
+    if (!ec && n == queue_.size()) {
+      queue_.clear();
+      last_write_ = std::chrono::steady_clock::now();
+      return on_written_all();
+    }
+    if (!ec) queue_.erase(0, n);  // an error comes again
+  }
+  start_write();
+}
+
+void Session::start_write() {
   if (out_pos_ == out_.size()) {
     if (queue_.empty()) return;
     out_.clear();
@@ -487,9 +565,13 @@ void Session::on_written(error_code ec, std::size_t bytes) {
   if (phase_ == Phase::kClosed) return;
   if (ec) return on_peer_closed(true);
   out_pos_ += bytes;
-  flush();
+  start_write();
   if (writing_) return;
   write_timer_.cancel();
+  on_written_all();
+}
+
+void Session::on_written_all() {
   if (phase_ == Phase::kLinger) {
     if (peer_closed_) return close("linger");
     error_code ignored;

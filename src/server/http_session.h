@@ -18,7 +18,9 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <unordered_set>
+#include <vector>
 
 #include "base/env.h"
 #include "server/http_server.h"
@@ -32,11 +34,33 @@ using boost::system::error_code;
 
 class Session;
 
-struct IoThread {
+/// An io thread and what its connections share.
+///
+/// Functions posted by other threads gather in an inbox and run in one go, and what they write leaves in one
+/// send per connection when all have run: a step that made tokens for 32 streams wakes the thread once.
+struct IoThread : std::enable_shared_from_this<IoThread> {
+  using Function = std::move_only_function<void()>;
+
   asio::io_context context{1};
   std::unordered_set<Session*> sessions;
   Rng ids{random_seed()};
-  std::atomic<bool> stopped{false};
+  bool gathering = false;                      ///< functions of the inbox are running
+  std::vector<std::shared_ptr<Session>> dirty;  ///< of these, who has something to send
+
+  /// Any thread. After stop() a function is dropped at once.
+  void post(Function function);
+  /// Drops the inbox and runs what the context still holds. REQUIRES that the thread has ended.
+  void stop();
+  bool stopped() const { return stopped_; }
+
+ private:
+  void run_inbox();
+
+  std::atomic<bool> stopped_{false};
+  std::mutex mutex_;
+  std::vector<Function> inbox_;    // guarded by mutex_
+  bool scheduled_ = false;         // guarded by mutex_: run_inbox() will come
+  std::vector<Function> running_;  // its memory serves every batch
 };
 
 /// What all connections of a server share.
@@ -74,11 +98,13 @@ class Session : public std::enable_shared_from_this<Session> {
   void drain();
   void interrupt_for_shutdown();
   void close(const char* cause);
+  /// Sends what IoThread::gathering held back.
+  void flush_gathered();
 
   // From Exchange.
   void respond(const std::shared_ptr<Answer>& answer, HttpResponse response);
   void begin_stream(const std::shared_ptr<Answer>& answer, HttpResponse head, bool sse);
-  void write(const std::shared_ptr<Answer>& answer, std::string bytes);
+  void write(const std::shared_ptr<Answer>& answer, std::string_view bytes);
   void end(const std::shared_ptr<Answer>& answer);
   void dropped(const std::shared_ptr<Answer>& answer);
   bool current(const std::shared_ptr<Answer>& answer) const {
@@ -109,6 +135,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void send(std::string_view bytes);
   void flush();
+  void start_write();
+  void on_written_all();
   void on_written(error_code ec, std::size_t bytes);
   void on_write_stall(std::uint64_t write);
   void ping();
@@ -139,7 +167,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   std::string out_, queue_;  ///< being written; waiting
   std::size_t out_pos_ = 0;
-  bool writing_ = false;
+  bool writing_ = false, dirty_ = false;
   std::uint64_t write_serial_ = 0;
   std::chrono::steady_clock::time_point last_write_;
 

@@ -1,6 +1,7 @@
 #include "server/response_stream.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/check.h"
 #include "server/api_error.h"
@@ -35,7 +36,8 @@ ResponseStream::ResponseStream(ResponseMeta meta, OutputSpec spec, std::int32_t 
     for (std::int32_t k = 0; k < n_; ++k) {
       // An echoed prompt shows its own unfinished character; there is nothing to complete.
       const auto tail = spec_.echo ? std::span<const TokenId>() : std::span<const TokenId>(info.ids);
-      choices_.push_back({.stream = {tokenizer_, spec_, tail, chars},
+      const bool records = spec_.logprobs || spec_.return_token_ids;
+      choices_.push_back({.stream = {tokenizer_, spec_, tail, chars, records},
                           .text = {},
                           .tokens = {},
                           .final_event = false,
@@ -46,7 +48,7 @@ ResponseStream::ResponseStream(ResponseMeta meta, OutputSpec spec, std::int32_t 
   }
   const bool chat = spec_.api == Api::kChat;
   const char* object = chat ? "chat.completion.chunk" : "text_completion";
-  prefix_ = dump_json(Json::object({{"id", meta_.id},
+  prefix_ = "data: " + dump_json(Json::object({{"id", meta_.id},
                                     {"object", object},
                                     {"created", meta_.created},
                                     {"model", meta_.model},
@@ -55,17 +57,47 @@ ResponseStream::ResponseStream(ResponseMeta meta, OutputSpec spec, std::int32_t 
   prefix_ += ",\"choices\":[";
 }
 
-/// One chunk. usage: null on every chunk where a usage was asked for, as OpenAI does.
-std::string ResponseStream::event(Json choice, bool with_usage) const {
-  std::string json = prefix_;
-  if (!choice.is_null()) json += dump_json(choice);
-  json += "]";
+/// Ends an event. usage: null on every one where a usage was asked for, as OpenAI does.
+void ResponseStream::write_end(bool with_usage, std::string& out) const {
+  out += ']';
   if (with_usage || spec_.continuous_usage) {
-    json += ",\"usage\":" + dump_json(usage());
+    out += ",\"usage\":";
+    out += dump_json(usage());
   } else if (spec_.include_usage) {
-    json += ",\"usage\":null";
+    out += ",\"usage\":null";
   }
-  return sse(json + "}");
+  out += "}\n\n";
+}
+
+void ResponseStream::write_event(const Json& choice, bool with_usage, std::string& out) const {
+  out += prefix_;
+  if (!choice.is_null()) out += dump_json(choice);
+  write_end(with_usage, out);
+}
+
+/// The event of nearly every token: appended as text, for a tree would cost more than all the rest.
+void ResponseStream::write_piece(std::size_t index, std::string_view text, const Json& logprobs,
+                                 std::span<const OutToken> tokens, std::string& out) const {
+  const bool chat = spec_.api == Api::kChat;
+  out += prefix_;
+  out += "{\"index\":";
+  char digits[24];
+  out.append(digits, std::to_chars(digits, digits + sizeof digits, index).ptr);
+  out += chat ? ",\"delta\":{\"content\":" : ",\"text\":";
+  append_json_quoted(out, text);
+  out += chat ? "},\"logprobs\":" : ",\"logprobs\":";
+  if (logprobs.is_null()) {
+    out += "null";
+  } else {
+    out += dump_json(logprobs);
+  }
+  out += ",\"finish_reason\":null";
+  if (spec_.return_token_ids) {
+    out += ",\"token_ids\":";
+    out += dump_json(ids_json(tokens));
+  }
+  out += '}';
+  write_end(false, out);
 }
 
 std::string ResponseStream::begin() {
@@ -73,36 +105,22 @@ std::string ResponseStream::begin() {
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     if (spec_.api == Api::kChat) {
       Json delta = Json::object({{"role", "assistant"}, {"content", ""}});
-      out += event(Json::object({{"index", static_cast<std::int64_t>(i)},
-                                 {"delta", std::move(delta)},
-                                 {"logprobs", nullptr},
-                                 {"finish_reason", nullptr}}),
-                   false);
+      write_event(Json::object({{"index", static_cast<std::int64_t>(i)},
+                                {"delta", std::move(delta)},
+                                {"logprobs", nullptr},
+                                {"finish_reason", nullptr}}),
+                  false, out);
     } else if (spec_.echo && !spec_.logprobs) {
-      Piece piece{.text = prompts_[i / static_cast<std::size_t>(n_)].info.text, .tokens = {}};
-      out += event(piece_choice(i, piece), false);
+      write_piece(i, prompts_[i / static_cast<std::size_t>(n_)].info.text, nullptr, {}, out);
     }
   }
   return out;
 }
 
-Json ResponseStream::piece_choice(std::size_t index, const Piece& piece) const {
-  const bool chat = spec_.api == Api::kChat;
-  Json choice = Json::object({{"index", static_cast<std::int64_t>(index)}});
-  if (chat) {
-    choice.set("delta", Json::object({{"content", piece.text}}));
-  } else {
-    choice.set("text", piece.text);
-  }
-  Json logprobs;
-  if (spec_.logprobs && !piece.tokens.empty()) {
-    logprobs = chat ? chat_logprobs(tokenizer_, piece.tokens, *spec_.logprobs)
-                    : legacy_logprobs(tokenizer_, piece.tokens, *spec_.logprobs, false);
-  }
-  choice.set("logprobs", std::move(logprobs));
-  choice.set("finish_reason", nullptr);
-  if (spec_.return_token_ids) choice.set("token_ids", ids_json(piece.tokens));
-  return choice;
+Json ResponseStream::piece_logprobs(const Piece& piece) const {
+  if (!spec_.logprobs || piece.tokens.empty()) return nullptr;
+  return spec_.api == Api::kChat ? chat_logprobs(tokenizer_, piece.tokens, *spec_.logprobs)
+                                 : legacy_logprobs(tokenizer_, piece.tokens, *spec_.logprobs, false);
 }
 
 Json ResponseStream::finish_choice(std::size_t index) const {
@@ -125,22 +143,20 @@ Json ResponseStream::finish_choice(std::size_t index) const {
 }
 
 /// The prompt of an echo with log-probabilities goes out as the first chunk of every choice.
-void ResponseStream::show_prompt(std::size_t prompt, Step& step) {
+void ResponseStream::show_prompt(std::size_t prompt, Step& step, std::string& out) {
   Prompt& p = prompts_[prompt];
   p.shown = true;
   const auto records = prompt_records(tokenizer_, p.info, p.logprobs, spec_.skip_special_tokens);
   const std::size_t first = prompt * static_cast<std::size_t>(n_);
   for (std::size_t i = first; i < first + static_cast<std::size_t>(n_); ++i) {
-    Json choice = piece_choice(i, Piece{.text = p.info.text, .tokens = {}});
-    *choice.find("logprobs") = legacy_logprobs(tokenizer_, records, *spec_.logprobs, true);
-    step.bytes += event(std::move(choice), false);
+    write_piece(i, p.info.text, legacy_logprobs(tokenizer_, records, *spec_.logprobs, true), {}, out);
   }
   for (std::size_t i = first; i < first + static_cast<std::size_t>(n_); ++i) {
-    for (TokenEvent& waiting : std::exchange(choices_[i].waiting, {})) take(i, std::move(waiting), step);
+    for (TokenEvent& waiting : std::exchange(choices_[i].waiting, {})) take(i, std::move(waiting), step, out);
   }
 }
 
-ResponseStream::Step ResponseStream::push(std::size_t prompt, TokenEvent&& event) {
+ResponseStream::Step ResponseStream::push(std::size_t prompt, TokenEvent&& event, std::string& out) {
   Step step;
   if (failed_ || complete_ || prompt >= prompts_.size() || event.choice < 0 || event.choice >= n_)
     return step;
@@ -152,17 +168,17 @@ ResponseStream::Step ResponseStream::push(std::size_t prompt, TokenEvent&& event
   const bool prompt_done =
       event.choice == 0 && (p.logprobs.size() >= p.info.ids.size() || !event.tokens.empty() ||
                             event.finish != FinishReason::kNone);
-  if (!p.shown && prompt_done) show_prompt(prompt, step);
+  if (!p.shown && prompt_done) show_prompt(prompt, step, out);
   if (!p.shown) {
     choices_[index].waiting.push_back(std::move(event));
   } else {
-    take(index, std::move(event), step);
+    take(index, std::move(event), step, out);
   }
-  end_if_complete(step);
+  end_if_complete(step, out);
   return step;
 }
 
-void ResponseStream::take(std::size_t index, TokenEvent&& event, Step& step) {
+void ResponseStream::take(std::size_t index, TokenEvent&& event, Step& step, std::string& out) {
   Choice& choice = choices_[index];
   if (failed_ || choice.final_event) return;
   const bool was_done = choice.stream.done();
@@ -183,7 +199,7 @@ void ResponseStream::take(std::size_t index, TokenEvent&& event, Step& step) {
     step.error = event.error.value_or(Error{ErrorCode::kCancelled, "the request was cancelled", "", 0});
     return;
   }
-  Piece piece = choice.stream.push(std::move(event.tokens), event.finish, event.stop_token);
+  Piece& piece = choice.stream.push(std::move(event.tokens), event.finish, event.stop_token);
   if (choice.stream.done() && choice.stream.stop_string() >= 0 && !choice.final_event) {
     step.finish_at.push_back({.prompt = index / static_cast<std::size_t>(n_),
                               .choice = event.choice,
@@ -192,20 +208,20 @@ void ResponseStream::take(std::size_t index, TokenEvent&& event, Step& step) {
   if (spec_.stream) {
     const bool worth =
         !piece.text.empty() || (!piece.tokens.empty() && (spec_.logprobs || spec_.return_token_ids));
-    if (worth) step.bytes += this->event(piece_choice(index, piece), false);
-    if (choice.stream.done()) step.bytes += this->event(finish_choice(index), false);
+    if (worth) write_piece(index, piece.text, piece_logprobs(piece), piece.tokens, out);
+    if (choice.stream.done()) write_event(finish_choice(index), false, out);
   } else {
     choice.text += piece.text;
     std::move(piece.tokens.begin(), piece.tokens.end(), std::back_inserter(choice.tokens));
   }
 }
 
-void ResponseStream::end_if_complete(Step& step) {
+void ResponseStream::end_if_complete(Step& step, std::string& out) {
   if (failed_ || complete_ || finals_ < choices_.size()) return;
   complete_ = step.complete = true;
   if (!spec_.stream) return;
-  if (spec_.include_usage) step.bytes += event(Json(nullptr), true);
-  step.bytes += "data: [DONE]\n\n";
+  if (spec_.include_usage) write_event(nullptr, true, out);
+  out += "data: [DONE]\n\n";
 }
 
 Json ResponseStream::whole_choice(std::size_t index) const {

@@ -15,7 +15,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "barg/request.h"
@@ -52,7 +54,6 @@ class ResponseStream {
     std::int32_t tokens;
   };
   struct Step {
-    std::string bytes;  ///< events to send, when streaming
     std::vector<FinishAt> finish_at;
     std::optional<Error> error;  ///< a choice failed; nothing more will come
     bool complete = false;       ///< every choice has had its final event
@@ -60,7 +61,8 @@ class ResponseStream {
 
   /// The events that go out with the headers (stream only).
   std::string begin();
-  Step push(std::size_t prompt, TokenEvent&& event);
+  /// Appends the events to send to `out`, when streaming.
+  Step push(std::size_t prompt, TokenEvent&& event, std::string& out);
   /// The answer of an unstreamed request. REQUIRES complete.
   std::string body() const;
   /// How a stream ends that cannot be completed.
@@ -81,11 +83,14 @@ class ResponseStream {
     bool shown = false;  ///< nothing (more) has to be sent before the first token
   };
 
-  void take(std::size_t index, TokenEvent&& event, Step& step);
-  void show_prompt(std::size_t prompt, Step& step);
-  void end_if_complete(Step& step);
-  std::string event(Json choice, bool with_usage) const;
-  Json piece_choice(std::size_t index, const Piece& piece) const;
+  void take(std::size_t index, TokenEvent&& event, Step& step, std::string& out);
+  void show_prompt(std::size_t prompt, Step& step, std::string& out);
+  void end_if_complete(Step& step, std::string& out);
+  void write_event(const Json& choice, bool with_usage, std::string& out) const;
+  void write_piece(std::size_t index, std::string_view text, const Json& logprobs,
+                   std::span<const OutToken> tokens, std::string& out) const;
+  void write_end(bool with_usage, std::string& out) const;
+  Json piece_logprobs(const Piece& piece) const;
   Json finish_choice(std::size_t index) const;
   Json whole_choice(std::size_t index) const;
   Json usage() const;
@@ -96,7 +101,7 @@ class ResponseStream {
   const Tokenizer& tokenizer_;
   std::vector<Prompt> prompts_;
   std::vector<Choice> choices_;
-  std::string prefix_;  ///< of every chunk, up to and including "choices":[
+  std::string prefix_;  ///< of every event, up to and including "choices":[
   std::size_t finals_ = 0;
   bool failed_ = false, complete_ = false;
   std::int64_t cached_tokens_ = 0;

@@ -8,12 +8,22 @@
 namespace barg::text {
 
 std::string Detokenizer::push(TokenId id) {
-  if (skip_special_tokens_ && tokenizer_.is_special(id)) return {};
-  pending_ += tokenizer_.token_bytes(id);
-  const std::size_t ready = complete_utf8_prefix(pending_);
-  std::string out = repair_utf8(std::string_view(pending_).substr(0, ready));
-  pending_.erase(0, ready);
+  std::string out;
+  push(id, out);
   return out;
+}
+
+void Detokenizer::push(TokenId id, std::string& out) {
+  if (skip_special_tokens_ && tokenizer_.is_special(id)) return;
+  const std::string_view bytes = tokenizer_.token_bytes(id);
+  if (pending_.empty() && is_valid_utf8(bytes)) {
+    out += bytes;
+    return;
+  }
+  pending_ += bytes;
+  const std::size_t ready = complete_utf8_prefix(pending_);
+  out += repair_utf8(std::string_view(pending_).substr(0, ready));
+  pending_.erase(0, ready);
 }
 
 std::string Detokenizer::flush() { return repair_utf8(std::exchange(pending_, {})); }

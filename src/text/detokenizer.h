@@ -31,6 +31,8 @@ class Detokenizer {
   /// Text that `id` completes: always whole characters, possibly none. Bytes that are not UTF-8 become U+FFFD,
   /// one per maximal subpart (as Python's errors="replace"). Ids without a token contribute nothing.
   std::string push(TokenId id);
+  /// The same, appended to `out`; allocates nothing when the token is whole characters.
+  void push(TokenId id, std::string& out);
   /// What was held back (U+FFFD for an unfinished character); empty if nothing was. Ready for a new text after.
   std::string flush();
   /// Bytes held back, 0..3.
@@ -62,6 +64,8 @@ class StopMatcher {
   Out flush();
   /// Bytes held back now.
   std::size_t held() const { return held_.size(); }
+  /// There is nothing to look for: whatever is pushed comes out as it is.
+  bool idle() const { return nodes_.size() == 1; }
   bool stopped() const { return stop_ >= 0; }
 
  private:

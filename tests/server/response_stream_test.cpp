@@ -144,8 +144,7 @@ std::vector<Read> play(Scenario run, bool stream, std::uint64_t seed,
       over[k] = true;
       --left;
     }
-    auto step = rs.push(0, std::move(e));
-    bytes += step.bytes;
+    auto step = rs.push(0, std::move(e), bytes);
     complete = complete || step.complete;
     if (finish_at) finish_at->insert(finish_at->end(), step.finish_at.begin(), step.finish_at.end());
     if (step.error) bytes += ResponseStream::error_events(*step.error);
@@ -280,7 +279,7 @@ TEST(ChoiceStream, RecordsLeaveWithTheTextThatCompletesThem) {
   static const test::FakeTokenizer tokenizer;
   OutputSpec spec;
   spec.stop = {"END"};
-  ChoiceStream choice(tokenizer, spec, {}, 0);
+  ChoiceStream choice(tokenizer, spec, {}, 0, true);
   const auto push = [&](std::vector<TokenId> ids, FinishReason finish = FinishReason::kNone) {
     std::vector<OutputToken> tokens;
     for (const TokenId id : ids) tokens.push_back({.id = id, .logprobs = std::nullopt});
@@ -299,7 +298,7 @@ TEST(ChoiceStream, RecordsLeaveWithTheTextThatCompletesThem) {
 
 TEST(ChoiceStream, OffsetsPointAtTheTokenBehindABrokenCharacter) {
   static const test::FakeTokenizer tokenizer;
-  ChoiceStream choice(tokenizer, {}, {}, 10);
+  ChoiceStream choice(tokenizer, {}, {}, 10, true);
   std::vector<OutToken> records;
   for (const TokenId id : {TokenId{'a'}, TokenId{test::kHalf}, TokenId{'b'}, TokenId{'c'}}) {
     std::vector<OutputToken> one(1);
@@ -348,7 +347,8 @@ TEST(ResponseStream, ChatChunksHaveOpenAisShape) {
   TokenEvent e;
   e.tokens.push_back({.id = 'q', .logprobs = std::nullopt});
   e.finish = FinishReason::kLength;
-  const std::string bytes = rs.push(0, std::move(e)).bytes;
+  std::string bytes;
+  rs.push(0, std::move(e), bytes);
   EXPECT_NE(bytes.find("\"choices\":[{\"index\":0,\"delta\":{\"content\":\"q\"},\"logprobs\":null,\"finish_"
                        "reason\":null}]}"),
             std::string::npos);
@@ -367,7 +367,8 @@ TEST(ResponseStream, NonFiniteLogprobsAreClipped) {
   TokenLogprobs lp{.id = 'a', .logprob = -INFINITY, .rank = 1, .top = {{'b', NAN}, {'c', -1e30F}}};
   e.tokens.push_back({.id = 'a', .logprobs = lp});
   e.finish = FinishReason::kLength;
-  rs.push(0, std::move(e));
+  std::string bytes;
+  rs.push(0, std::move(e), bytes);
   const std::string body = rs.body();
   EXPECT_EQ(body.find("inf"), std::string::npos);
   std::size_t floors = 0;
