@@ -11,22 +11,17 @@ namespace {
 
 constexpr const Command* kCommands[] = {
     &kServeCommand,  &kChatCommand,   &kCompleteCommand, &kInspectCommand, &kTokenizeCommand,
-    &kRenderCommand, &kHealthCommand, &kConfigCommand,   &kVersionCommand,
+    &kRenderCommand, &kHealthCommand, &kConfigCommand,   &kBenchCommand,   &kVersionCommand,
 };
 
-const Command* find_command(std::string_view name) {
-  for (const Command* command : kCommands) {
-    if (command->name == name) return command;
-  }
-  return nullptr;
-}
-
-int unknown_command(const std::string& name, Io& io) {
+int unknown_command(const std::string& name, std::span<const Command* const> table, std::string_view help,
+                    Io& io) {
   std::vector<std::string_view> names;
-  for (const Command* command : kCommands) names.push_back(command->name);
+  for (const Command* command : table) names.push_back(command->name);
   const std::string near = nearest(name, names);
   io.err << "error: there is no command '" << name << "'"
-         << (near.empty() ? "; `barg --help` lists them." : "; did you mean " + near + "?") << "\n";
+         << (near.empty() ? "; `" + std::string(help) + "` lists them." : "; did you mean " + near + "?")
+         << "\n";
   return kExitUsage;
 }
 
@@ -58,6 +53,19 @@ int run_command(const Command& command, ParsedArgs args, const Environment& envi
 
 std::span<const Command* const> commands() { return kCommands; }
 
+NamedCommand find_command(std::span<const std::string> args) {
+  if (args.empty()) return {};
+  NamedCommand found;
+  for (const Command* command : kCommands) {
+    if (command->name == args[0]) found = {command, 1};
+  }
+  if (found.command == nullptr || args.size() < 2) return found;
+  for (const Command* command : found.command->subcommands) {
+    if (command->name == args[0] + " " + args[1]) return {command, 2};
+  }
+  return found;
+}
+
 int run(std::span<const std::string> args, const Environment& environment, Io& io) {
   if (args.empty()) {
     io.err << general_help(kCommands);
@@ -67,9 +75,15 @@ int run(std::span<const std::string> args, const Environment& environment, Io& i
     io.out << general_help(kCommands);
     return kExitOk;
   }
-  const Command* command = find_command(args[0] == "--version" ? "version" : std::string_view(args[0]));
-  if (command == nullptr) return unknown_command(args[0], io);
-  ParsedArgs parsed = parse_args(*command, args.subspan(1));
+  const std::vector<std::string> version{"version"};
+  if (args[0] == "--version") args = version;
+  const auto [command, words] = find_command(args);
+  if (command == nullptr) return unknown_command(args[0], kCommands, "barg --help", io);
+  if (!command->subcommands.empty() && args.size() > 1 && !args[1].starts_with('-')) {
+    return unknown_command(args[0] + " " + args[1], command->subcommands,
+                           "barg " + args[0] + " --help", io);
+  }
+  ParsedArgs parsed = parse_args(*command, args.subspan(words));
   if (parsed.help) {
     io.out << command_help(*command);
     return kExitOk;
@@ -77,6 +91,10 @@ int run(std::span<const std::string> args, const Environment& environment, Io& i
   if (!parsed.problems.empty()) {
     report(parsed.problems, io, kExitUsage);
     io.err << "`barg " << command->name << " --help` lists the flags.\n";
+    return kExitUsage;
+  }
+  if (command->run == nullptr) {
+    io.err << command_help(*command);
     return kExitUsage;
   }
   return run_command(*command, std::move(parsed), environment, io);

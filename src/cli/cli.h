@@ -16,4 +16,11 @@ int run(std::span<const std::string> args, const Environment& environment, Io& i
 /// All commands, in the order of the help.
 std::span<const Command* const> commands();
 
+struct NamedCommand {
+  const Command* command = nullptr;  ///< nullptr: there is no such command
+  std::size_t words = 0;             ///< how many arguments named it
+};
+/// The command that the first word, or the first two (`bench serve`), name.
+NamedCommand find_command(std::span<const std::string> args);
+
 }  // namespace barg::cli

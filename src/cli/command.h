@@ -56,10 +56,13 @@ struct Command {
   std::span<const CommandFlag> flags = {};
   int (*run)(Invocation&) = nullptr;
   std::string_view details = {};  ///< end of the help: examples
+  std::span<const Command* const> subcommands = {};  ///< the second word names one of them; `run` is not used
 };
 
 // One per file.
 extern const Command kServeCommand, kChatCommand, kCompleteCommand, kInspectCommand, kTokenizeCommand,
-    kRenderCommand, kHealthCommand, kConfigCommand, kVersionCommand;
+    kRenderCommand, kHealthCommand, kConfigCommand, kVersionCommand, kBenchCommand;
+// Under `barg bench`; their names are two words.
+extern const Command kBenchServeCommand;
 
 }  // namespace barg::cli

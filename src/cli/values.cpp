@@ -209,6 +209,8 @@ Problem assign_list(const Option& option, std::vector<std::string> items, Config
   return std::nullopt;
 }
 
+std::optional<double> read_seconds(std::string_view text) { return quantity(text, kTimes); }
+
 std::vector<std::string> split_list(std::string_view text) {
   std::vector<std::string> items;
   while (!text.empty()) {

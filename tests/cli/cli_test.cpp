@@ -60,6 +60,24 @@ TEST(Cli, HelpAndUsage) {
   EXPECT_NE(barg({"serve", "--block-sise", "16"}).err.find("--block-size"), std::string::npos);
 }
 
+TEST(Cli, TheSecondWordNamesASubcommand) {
+  for (const Command* command : commands()) {
+    for (const Command* sub : command->subcommands) {
+      const std::string name(sub->name);
+      const std::size_t space = name.find(' ');
+      ASSERT_EQ(name.substr(0, space), command->name);
+      const Done done = barg({name.substr(0, space), name.substr(space + 1), "--help"});
+      EXPECT_EQ(done.code, kExitOk);
+      EXPECT_NE(done.out.find("Usage: barg " + name), std::string::npos);
+      EXPECT_NE(barg({std::string(command->name), "--help"}).out.find("barg " + name), std::string::npos);
+    }
+  }
+  EXPECT_EQ(barg({"bench"}).code, kExitUsage);
+  EXPECT_NE(barg({"bench"}).err.find("barg bench serve"), std::string::npos);
+  expect_one_sentence(barg({"bench", "srve"}), kExitUsage);
+  EXPECT_NE(barg({"bench", "srve"}).err.find("did you mean bench serve?"), std::string::npos);
+}
+
 TEST(Cli, CodesTellTheSources) {
   expect_one_sentence(barg({"serve", "--block-size", "17"}), kExitUsage);
   expect_one_sentence(barg({"serve"}, "", {{"BARG_BLOCK_SIZE", "17"}}), kExitBadConfig);

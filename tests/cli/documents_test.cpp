@@ -117,10 +117,9 @@ TEST(Documents, CommandLinesOfTheReadmeAreValid) {
   const auto lines = command_lines(content(kRoot / "README.md"));
   EXPECT_GE(lines.size(), 7U);
   for (const auto& args : lines) {
-    const auto command = std::find_if(commands().begin(), commands().end(),
-                                      [&](const Command* c) { return c->name == args[0]; });
-    ASSERT_NE(command, commands().end()) << args[0];
-    const ParsedArgs parsed = parse_args(**command, std::span(args).subspan(1));
+    const auto [command, words] = find_command(args);
+    ASSERT_NE(command, nullptr) << args[0];
+    const ParsedArgs parsed = parse_args(*command, std::span(args).subspan(words));
     EXPECT_TRUE(parsed.problems.empty()) << args[0] << ": " << parsed.problems[0];
   }
 }
