@@ -20,6 +20,7 @@ namespace barg::ops::cpu {
 void linear_f32_avx2(Stream& s, const LinearParams& p);
 void gated_f32_avx2(Stream& s, const GatedLinearParams& p);
 void linear_int8_avx2(Stream& s, const LinearParams& p);
+void gated_int8_avx2(Stream& s, const GatedLinearParams& p);
 void attention_avx2(Stream& s, const AttentionParams& p);
 void rope_kv_write_avx2(Stream& s, const RopeKvParams& p);
 

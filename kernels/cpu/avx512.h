@@ -17,6 +17,8 @@ namespace barg::ops::cpu {
 // One per translation unit.
 void linear_f32_avx512(Stream& s, const LinearParams& p);
 void gated_f32_avx512(Stream& s, const GatedLinearParams& p);
+void linear_int8_avx512(Stream& s, const LinearParams& p);
+void gated_int8_avx512(Stream& s, const GatedLinearParams& p);
 void attention_avx512(Stream& s, const AttentionParams& p);
 void rope_kv_write_avx512(Stream& s, const RopeKvParams& p);
 

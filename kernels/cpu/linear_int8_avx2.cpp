@@ -7,67 +7,13 @@
 // 32-bit sums: |w| as unsigned and the sign moved to the activation for one row, 16-bit pairs and vpmaddwd
 // for several rows (the widening is paid once per panel).
 #include "cpu/avx2.h"
+#include "cpu/linear_int8.h"
 
 namespace barg::ops::cpu {
 namespace {
 
-constexpr int kRowsPerItem = 64;
 constexpr int kTileBlocks = 16;  // 512 k: at most 16 KiB of unpacked weights
 constexpr int kMaxRows = 4;      // 8 integer accumulators, weights, activation, constants
-
-// --- activations -----------------------------------------------------------------------------------------
-
-inline int sum8(__m256i v) {
-  __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-  s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
-  return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
-}
-
-inline std::uint32_t max_bits8(__m256i v) {
-  __m128i m = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-  m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
-  return static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1))));
-}
-
-/// Sixteen activations to two vectors of integers.
-void quantise_half(__m256 v0, __m256 v1, __m256i* q, float& scale, std::int32_t& sum) {
-  const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
-  const __m256i max = _mm256_max_epi32(_mm256_and_si256(_mm256_castps_si256(v0), magnitude),
-                                       _mm256_and_si256(_mm256_castps_si256(v1), magnitude));
-  float d = bits_float(max_bits8(max)) / 127.0f;
-  float inverse = 1.0f / d;
-  if (d < 1.17549435e-38f) d = inverse = 0.0f;
-  const __m256 v[2] = {v0, v1};
-  for (int i = 0; i < 2; ++i) {
-    __m256 t = _mm256_mul_ps(v[i], _mm256_set1_ps(inverse));
-    t = _mm256_min_ps(t, _mm256_set1_ps(127.0f));
-    t = _mm256_max_ps(t, _mm256_set1_ps(-127.0f));
-    q[i] = _mm256_cvtps_epi32(t);
-  }
-  scale = d;
-  sum = sum8(_mm256_add_epi32(q[0], q[1]));
-}
-
-void quantise_block(const float* x, const QuantisedRows& out, std::int64_t row, int b, bool wide) {
-  __m256i q[4];
-  float* d = out.scale + out.half(row, b);
-  std::int32_t* sum = out.sum + out.half(row, b);
-  for (int h = 0; h < 2; ++h) {
-    quantise_half(_mm256_loadu_ps(x + h * 16), _mm256_loadu_ps(x + h * 16 + 8), q + h * 2, d[h], sum[h]);
-  }
-  // The packs work on 128-bit halves; the permutations put the elements back in order.
-  const __m256i low = _mm256_permute4x64_epi64(_mm256_packs_epi32(q[0], q[1]), 0xd8);
-  const __m256i high = _mm256_permute4x64_epi64(_mm256_packs_epi32(q[2], q[3]), 0xd8);
-  const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packs_epi16(low, high), 0xd8);
-  const std::int64_t at = row * out.k + b * kQuantBlock;
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out.q + at), bytes);
-  if (wide) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out.q16 + at), low);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out.q16 + at + 16), high);
-  }
-  out.scaled_sum[out.block(row, b)] =
-      fma(d[1], static_cast<float>(sum[1]), d[0] * static_cast<float>(sum[0]));
-}
 
 // --- one row ---------------------------------------------------------------------------------------------
 
@@ -128,22 +74,19 @@ inline FloatPair block_sums(const std::byte* units, const std::int8_t* q, const 
 
 /// One row against NP panels side by side (as many memory streams).
 template <DType T, int NP>
-void item_row(const LinearParams& p, const QuantisedRows& x, int row, int panel) {
-  constexpr int kHeader = (T == DType::kQ4_1 ? 2 : 1) * kPanel * 2;
+void one_row(const Panels& panels, const QuantisedRows& x, std::int64_t row, float* out) {
   __m256 acc[NP][2];
-  const std::byte* w[NP];
-  for (int i = 0; i < NP; ++i) {
-    w[i] = panel_data(p.weight, panel + i);
-    acc[i][0] = acc[i][1] = _mm256_setzero_ps();
-  }
+  for (int i = 0; i < NP; ++i) acc[i][0] = acc[i][1] = _mm256_setzero_ps();
   const std::int8_t* q = x.row_q(row);
-  for (int b = 0; b < x.k / kQuantBlock; ++b, q += kQuantBlock) {
+  const int blocks = x.k / kQuantBlock;
+  for (int b = 0; b < blocks; ++b, q += kQuantBlock) {
+    fetch_ahead<T>(panels, b, blocks);
     const std::int64_t half = x.half(row, b);
     const __m256 scaled_sum = _mm256_set1_ps(x.scaled_sum[x.block(row, b)]);
 #pragma GCC unroll 4
     for (int i = 0; i < NP; ++i) {
-      const std::byte* block = w[i] + panel_bytes(T, b * kQuantBlock);
-      const FloatPair sums = block_sums<T>(block + kHeader, q, x.scale + half, x.sum + half);
+      const std::byte* block = panels.data[i] + panel_bytes(T, b * kQuantBlock);
+      const FloatPair sums = block_sums<T>(block + kHeaderBytes<T>, q, x.scale + half, x.sum + half);
       acc[i][0] = _mm256_fmadd_ps(F16::load(block), sums.low, acc[i][0]);
       acc[i][1] = _mm256_fmadd_ps(F16::load(block + 16), sums.high, acc[i][1]);
       if constexpr (T == DType::kQ4_1) {
@@ -153,10 +96,8 @@ void item_row(const LinearParams& p, const QuantisedRows& x, int row, int panel)
     }
   }
   for (int i = 0; i < NP; ++i) {
-    alignas(32) float out[kPanel];
-    _mm256_store_ps(out, acc[i][0]);
-    _mm256_store_ps(out + 8, acc[i][1]);
-    store_panel(p, row, panel + i, out);
+    _mm256_store_ps(out + i * kPanel, acc[i][0]);
+    _mm256_store_ps(out + i * kPanel + 8, acc[i][1]);
   }
 }
 
@@ -171,7 +112,6 @@ struct Tile {
 
 template <DType T>
 void unpack(const std::byte* block, int blocks, Tile& tile) {
-  constexpr int kHeader = (T == DType::kQ4_1 ? 2 : 1) * kPanel * 2;
   const __m256i nibble = _mm256_set1_epi8(15);
   // Bytes 0, 1 (or 2, 3) of each 32-bit lane to the upper halves of its two 16-bit lanes.
   const __m256i even =
@@ -187,7 +127,7 @@ void unpack(const std::byte* block, int blocks, Tile& tile) {
     }
     for (int g = 0; g < (T == DType::kQ8_0 ? 8 : 4); ++g) {
       for (int c = 0; c < 2; ++c) {
-        const __m256i w = load_i(block + kHeader + g * 64 + c * 32);
+        const __m256i w = load_i(block + kHeaderBytes<T> + g * 64 + c * 32);
         if constexpr (T == DType::kQ8_0) {
           _mm256_store_si256(out + g * 4 + c, _mm256_srai_epi16(_mm256_shuffle_epi8(w, even), 8));
           _mm256_store_si256(out + g * 4 + 2 + c, _mm256_srai_epi16(_mm256_shuffle_epi8(w, odd), 8));
@@ -240,13 +180,13 @@ inline void half_sums(const __m256i* w, const QuantisedRows& x, std::int64_t k, 
   }
 }
 
-/// acc[MR][16] += blocks [b0, b0 + blocks) of rows [row, row + MR).
+/// 16 columns of acc[MR][kAccStride] += blocks [b0, b0 + blocks) of rows [row, row + MR).
 template <DType T, int MR>
-void tile_rows(const Tile& tile, const QuantisedRows& x, int row, int b0, int blocks, float* acc) {
+void tile_rows(const Tile& tile, const QuantisedRows& x, std::int64_t row, int b0, int blocks, float* acc) {
   constexpr int kHalfUnits = T == DType::kQ8_0 ? 16 : 8;
   const auto* w = reinterpret_cast<const __m256i*>(tile.weights);
   for (int b = 0; b < blocks; ++b, w += 2 * kHalfUnits) {
-    const std::int64_t k = std::int64_t{row} * x.k + (b0 + b) * kQuantBlock;
+    const std::int64_t k = row * x.k + (b0 + b) * kQuantBlock;
     std::int64_t half[MR];
     for (int m = 0; m < MR; ++m) half[m] = x.half(row + m, b0 + b);
     __m256 t[MR][2];
@@ -257,7 +197,7 @@ void tile_rows(const Tile& tile, const QuantisedRows& x, int row, int b0, int bl
     for (int m = 0; m < MR; ++m) {
 #pragma GCC unroll 2
       for (int c = 0; c < 2; ++c) {
-        float* slot = acc + m * kPanel + c * 8;
+        float* slot = acc + m * kAccStride + c * 8;
         __m256 a =
             _mm256_fmadd_ps(_mm256_load_ps(tile.scale + b * kPanel + c * 8), t[m][c], _mm256_load_ps(slot));
         if constexpr (T == DType::kQ4_1) {
@@ -270,67 +210,56 @@ void tile_rows(const Tile& tile, const QuantisedRows& x, int row, int b0, int bl
   }
 }
 
+/// 16 columns of acc[rows][kAccStride] = rows of x times one panel.
 template <DType T>
-void item_rows(const LinearParams& p, const QuantisedRows& x, int row, int rows, int panel) {
+void several_rows(const std::byte* panel, const QuantisedRows& x, std::int64_t row, int rows, float* acc) {
   Tile tile;
-  alignas(64) float acc[kRowsPerItem * kPanel];
-  for (int i = 0; i < rows * kPanel; ++i) acc[i] = 0.0f;
+  for (int r = 0; r < rows; ++r) {
+    _mm256_store_ps(acc + r * kAccStride, _mm256_setzero_ps());
+    _mm256_store_ps(acc + r * kAccStride + 8, _mm256_setzero_ps());
+  }
   const int total = x.k / kQuantBlock;
   for (int b = 0; b < total; b += kTileBlocks) {
     const int blocks = min_of(kTileBlocks, total - b);
-    unpack<T>(panel_data(p.weight, panel) + panel_bytes(T, b * kQuantBlock), blocks, tile);
+    unpack<T>(panel + panel_bytes(T, b * kQuantBlock), blocks, tile);
     int r = 0;
     for (; r + kMaxRows <= rows; r += kMaxRows) {
-      tile_rows<T, kMaxRows>(tile, x, row + r, b, blocks, acc + r * kPanel);
+      tile_rows<T, kMaxRows>(tile, x, row + r, b, blocks, acc + r * kAccStride);
     }
-    if (rows - r == 3) tile_rows<T, 3>(tile, x, row + r, b, blocks, acc + r * kPanel);
-    if (rows - r == 2) tile_rows<T, 2>(tile, x, row + r, b, blocks, acc + r * kPanel);
-    if (rows - r == 1) tile_rows<T, 1>(tile, x, row + r, b, blocks, acc + r * kPanel);
+    if (rows - r == 3) tile_rows<T, 3>(tile, x, row + r, b, blocks, acc + r * kAccStride);
+    if (rows - r == 2) tile_rows<T, 2>(tile, x, row + r, b, blocks, acc + r * kAccStride);
+    if (rows - r == 1) tile_rows<T, 1>(tile, x, row + r, b, blocks, acc + r * kAccStride);
   }
-  for (int r = 0; r < rows; ++r) store_panel(p, row + r, panel, acc + r * kPanel);
 }
 
+/// acc[rows][kItemPanels][16] = rows of x times the panels.
 template <DType T>
-void linear_type(Stream& s, const LinearParams& p) {
-  const QuantisedRows x = quantised_rows(p.workspace, p.rows, p.weight.k);
-  const bool wide = T == DType::kQ8_0 && p.rows > 1;
-  parallel_rows(s, p.rows, p.weight.k, [&](std::int32_t begin, std::int32_t end) {
-    for (std::int32_t r = begin; r < end; ++r) {
-      for (int b = 0; b < x.k / kQuantBlock; ++b) {
-        quantise_block(p.x + r * p.x_stride + b * kQuantBlock, x, r, b, wide);
-      }
-    }
-  });
-  const int panels = num_panels(p.weight.n);
-  const int np = p.rows == 1 ? panels_per_item(1, panels, s.pool.threads()) : 1;
-  const int per_group = (panels + np - 1) / np;
-  const int groups = (p.rows + kRowsPerItem - 1) / kRowsPerItem;
-  parallel_for(s, groups * per_group, [&](int i) {
-    const int row = static_cast<int>(std::int64_t{p.rows} * (i / per_group) / groups);
-    const int rows = static_cast<int>(std::int64_t{p.rows} * (i / per_group + 1) / groups) - row;
-    const int panel = i % per_group * np;
-    if (p.rows > 1) return item_rows<T>(p, x, row, rows, panel);
-    if (panel + np <= panels) {
-      if (np == 4) return item_row<T, 4>(p, x, 0, panel);
-      if (np == 2) return item_row<T, 2>(p, x, 0, panel);
-    }
-    for (int j = panel; j < min_of(panel + np, panels); ++j) item_row<T, 1>(p, x, 0, j);
-  });
+void multiply_type(const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows, float* acc) {
+  if (rows > 1) {
+    for (int i = 0; i < panels.count; ++i) several_rows<T>(panels.data[i], x, row, rows, acc + i * kPanel);
+    return;
+  }
+  switch (panels.count) {
+    case 1:
+      return one_row<T, 1>(panels, x, row, acc);
+    case 2:
+      return one_row<T, 2>(panels, x, row, acc);
+    case 3:
+      return one_row<T, 3>(panels, x, row, acc);
+    default:
+      return one_row<T, 4>(panels, x, row, acc);
+  }
+}
+
+void multiply(DType type, const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows, float* acc) {
+  if (type == DType::kQ8_0) return multiply_type<DType::kQ8_0>(panels, x, row, rows, acc);
+  if (type == DType::kQ4_0) return multiply_type<DType::kQ4_0>(panels, x, row, rows, acc);
+  multiply_type<DType::kQ4_1>(panels, x, row, rows, acc);
 }
 
 }  // namespace
 
-void linear_int8_avx2(Stream& s, const LinearParams& p) {
-  switch (p.weight.dtype) {
-    case DType::kQ8_0:
-      return linear_type<DType::kQ8_0>(s, p);
-    case DType::kQ4_0:
-      return linear_type<DType::kQ4_0>(s, p);
-    case DType::kQ4_1:
-      return linear_type<DType::kQ4_1>(s, p);
-    default:
-      return linear_f32_avx2(s, p);
-  }
-}
+void linear_int8_avx2(Stream& s, const LinearParams& p) { linear_int8(s, p, multiply); }
+void gated_int8_avx2(Stream& s, const GatedLinearParams& p) { gated_int8(s, p, multiply); }
 
 }  // namespace barg::ops::cpu

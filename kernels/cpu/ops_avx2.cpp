@@ -222,7 +222,7 @@ void linear(Stream& s, const LinearParams& p) {
 }
 
 void gated_linear(Stream& s, const GatedLinearParams& p) {
-  if (prepared_form(p.recipe, p.gate.dtype) == Form::kInt8) return scalar_ops().gated_linear(s, p);
+  if (prepared_form(p.recipe, p.gate.dtype) == Form::kInt8) return gated_int8_avx2(s, p);
   gated_f32_avx2(s, p);
 }
 

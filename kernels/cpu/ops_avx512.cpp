@@ -1,14 +1,30 @@
 // The AVX-512 back end (F, BW, DQ, VL and VNNI): the table and the row operations. Same bits as ops_scalar.cpp.
-#include "cpu/layout.h"
+#include "cpu/avx512.h"
 #include "cpu/philox.h"
 
 namespace barg::ops::cpu {
+namespace {
+
+void linear(Stream& s, const LinearParams& p) {
+  if (prepared_form(p.recipe, p.weight.dtype) == Form::kInt8) return linear_int8_avx512(s, p);
+  linear_f32_avx512(s, p);
+}
+
+void gated_linear(Stream& s, const GatedLinearParams& p) {
+  if (prepared_form(p.recipe, p.gate.dtype) == Form::kInt8) return gated_int8_avx512(s, p);
+  gated_f32_avx512(s, p);
+}
+
+}  // namespace
 
 const OpTable& avx512_ops() {
   static const OpTable kTable = [] {
     OpTable t = avx2_ops();
     t.name = "cpu-avx512";
     t.gumbel_filter = gumbel_filter_avx512;
+    t.linear = linear;
+    t.gated_linear = gated_linear;
+    t.attention = attention_avx512;
     return t;
   }();
   return kTable;

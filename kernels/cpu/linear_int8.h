@@ -1,0 +1,186 @@
+// Recipe int8 for every vector width: what surrounds the kernels of linear_int8_*.cpp, behind Wide (avx2.h or
+// avx512.h, which the file includes first). int8_dot in ops_scalar.cpp is the specification.
+//
+// An item of the pool is up to four panels (64 columns, an entry of block_max; or 32 of gate and the same 32 of
+// up, a block of prepared rows) times up to kItemRows rows. Its kernel leaves the sums in L1, and the item
+// finishes them there: bias, residual, largest of 64, silu * up, next rows as int8. No two items write the same
+// number, and no result depends on how items are cut.
+//
+// Everything is in an unnamed namespace, for the reason given in avx2.h. Thread rule: as ops.h.
+#pragma once
+
+#include "cpu/layout.h"
+#include "cpu/parallel.h"
+#include "math.h"
+
+namespace barg::ops::cpu {
+namespace {
+
+constexpr int kItemPanels = 4;
+constexpr int kItemRows = 64;  // sums of 16 KiB, a third of L1
+constexpr int kAccStride = kItemPanels * kPanel;
+
+/// What one item multiplies: up to kItemPanels panels of one or two matrices of the same k and type.
+struct Panels {
+  const std::byte* data[kItemPanels];
+  int count;
+  std::ptrdiff_t next;  ///< bytes from here to the panels this thread is likely to read next
+};
+
+template <DType T>
+constexpr int kHeaderBytes = (T == DType::kQ4_1 ? 2 : 1) * kPanel * 2;
+
+/// Asks for the weights that follow block b by about kAheadBytes, in these panels or the next ones. Hardware
+/// prefetchers restart at every panel and do not keep four streams ahead of rows of arithmetic: at 2 to 8 rows
+/// this is worth a factor of two and more.
+template <DType T>
+[[gnu::always_inline]] inline void fetch_ahead(const Panels& panels, int b, int blocks) {
+  constexpr std::ptrdiff_t kAheadBytes = 2304;
+  constexpr std::ptrdiff_t kBlock = panel_bytes(T, kQuantBlock);
+  constexpr int kAhead = (kAheadBytes + kBlock - 1) / kBlock;
+  const int at = b + kAhead;
+  const std::ptrdiff_t offset = at < blocks ? at * kBlock : panels.next + (at - blocks) * kBlock;
+  for (int i = 0; i < panels.count; ++i) {
+#pragma GCC unroll 9
+    for (std::ptrdiff_t j = 0; j < kBlock; j += 64) __builtin_prefetch(panels.data[i] + offset + j);
+  }
+}
+
+// --- what becomes of the sums ----------------------------------------------------------------------------
+
+/// The largest of up to kBlockMax outputs: NaN if one is NaN, and of equal zeros the first.
+float largest_of(const float* x, int count) {
+  float max = -__builtin_inff();
+  if (count == kBlockMax) {
+    Wide::Reg wide = Wide::load(x);
+    std::uint32_t nans = Wide::nans(wide);
+    for (int i = kPanel; i < kBlockMax; i += kPanel) {
+      const Wide::Reg v = Wide::load(x + i);
+      nans |= Wide::nans(v);
+      wide = Wide::max(v, wide);
+    }
+    max = Wide::max_of(wide);
+    if (nans == 0 && max != 0.0f) return max;
+    max = -__builtin_inff();
+  }
+  for (int i = 0; i < count; ++i) {
+    if (x[i] != x[i]) return x[i];
+    if (x[i] > max) max = x[i];
+  }
+  return max;
+}
+
+/// Sums of `panels` panels to one row of `out`: bias, residual, the largest. Padding columns are dropped.
+void finish(const LinearParams& p, std::int64_t row, int panel, int panels, const float* acc) {
+  float* out = p.out + row * p.out_stride;
+  for (int i = 0; i < panels; ++i) {
+    const int n = (panel + i) * kPanel;
+    const int count = min_of(kPanel, p.weight.n - n);
+    Wide::Reg v = Wide::load(acc + i * kPanel);
+    if (p.bias != nullptr) v = Wide::add(v, Wide::load_some(p.bias + n, count));
+    if (p.accumulate) v = Wide::add(Wide::load_some(out + n, count), v);
+    Wide::store_some(out + n, count, v);
+  }
+  if (p.block_max == nullptr) return;
+  const std::int64_t blocks = (p.weight.n + kBlockMax - 1) / kBlockMax;
+  const int n = panel * kPanel;
+  p.block_max[row * blocks + n / kBlockMax] = largest_of(out + n, min_of(kBlockMax, p.weight.n - n));
+}
+
+/// silu(gate) * up of block b of 32 columns: `acc` holds its panels of gate, then those of up.
+void finish(const GatedLinearParams& p, const QuantisedRows& prepared, std::int64_t row, int b, int panels,
+            const float* acc) {
+  Wide::Reg v[2] = {Wide::zero(), Wide::zero()};
+  for (int i = 0; i < panels; ++i) {
+    const int n = b * kQuantBlock + i * kPanel;
+    const int count = min_of(kPanel, p.gate.n - n);
+    Wide::Reg g = Wide::load(acc + i * kPanel);
+    Wide::Reg u = Wide::load(acc + (panels + i) * kPanel);
+    if (p.gate_bias != nullptr) g = Wide::add(g, Wide::load_some(p.gate_bias + n, count));
+    if (p.up_bias != nullptr) u = Wide::add(u, Wide::load_some(p.up_bias + n, count));
+    v[i] = Wide::mul(Wide::silu(g), u);
+    if (p.out != nullptr) Wide::store_some(p.out + row * p.gate.n + n, count, v[i]);
+  }
+  if (p.prepared_out != nullptr) Wide::quantise(v[0], v[1], prepared, row, b);
+}
+
+// --- items -----------------------------------------------------------------------------------------------
+
+/// The rows as int8: prepared by somebody before, or here in the workspace.
+template <class Params>
+QuantisedRows prepared_rows(Stream& s, const Params& p, std::int32_t k) {
+  if (p.prepared != nullptr) return quantised_rows(const_cast<void*>(p.prepared), p.rows, k);
+  const QuantisedRows x = quantised_rows(p.workspace, p.rows, k);
+  parallel_rows(s, p.rows, k, [&](std::int32_t begin, std::int32_t end) {
+    for (std::int32_t r = begin; r < end; ++r) quantise_row(p.x + r * p.x_stride, x, r);
+  });
+  return x;
+}
+
+inline int row_groups(std::int32_t rows) { return (rows + kItemRows - 1) / kItemRows; }
+
+/// f(column, first row, rows) for every column of items and group of rows; a group's columns come together.
+template <class F>
+void for_items(Stream& s, std::int32_t rows, int columns, F&& f) {
+  const int groups = row_groups(rows);
+  parallel_for(s, groups * columns, [&](int i) {
+    const int row = static_cast<int>(std::int64_t{rows} * (i / columns) / groups);
+    const int end = static_cast<int>(std::int64_t{rows} * (i / columns + 1) / groups);
+    f(i % columns, row, end - row);
+  });
+}
+
+/// Panels of an item of `linear`: four, or fewer where four would leave threads without work at the end.
+int item_panels(const LinearParams& p, int panels, int threads) {
+  if (p.block_max != nullptr) return kItemPanels;
+  const auto rounds = [&](int width) {
+    const int items = row_groups(p.rows) * ((panels + width - 1) / width);
+    return (items + threads - 1) / threads * width;
+  };
+  int best = kItemPanels;
+  for (int width = kItemPanels / 2; width >= 1; width /= 2) {
+    if (rounds(width) * 16 < rounds(best) * 15) best = width;  // narrow items cost a little more
+  }
+  return best;
+}
+
+/// `multiply(type, panels, x, row, rows, acc)` fills acc[rows][kItemPanels][16] for the panels that there are.
+template <class Multiply>
+void linear_int8(Stream& s, const LinearParams& p, Multiply multiply) {
+  const QuantisedRows x = prepared_rows(s, p, p.weight.k);
+  const int panels = num_panels(p.weight.n);
+  const int threads = s.pool.threads();
+  const int width = item_panels(p, panels, threads);
+  const auto pitch = static_cast<std::ptrdiff_t>(panel_bytes(p.weight.dtype, p.weight.k));
+  for_items(s, p.rows, (panels + width - 1) / width, [&](int column, int row, int rows) {
+    alignas(64) float acc[kItemRows * kAccStride];
+    const int panel = column * width;
+    Panels w{{}, min_of(width, panels - panel), pitch * width * threads};
+    for (int i = 0; i < w.count; ++i) w.data[i] = panel_data(p.weight, panel + i);
+    multiply(p.weight.dtype, w, x, row, rows, acc);
+    for (int r = 0; r < rows; ++r) finish(p, row + r, panel, w.count, acc + r * kAccStride);
+  });
+}
+
+template <class Multiply>
+void gated_int8(Stream& s, const GatedLinearParams& p, Multiply multiply) {
+  const QuantisedRows x = prepared_rows(s, p, p.gate.k);
+  const int panels = num_panels(p.gate.n);
+  const auto pitch = static_cast<std::ptrdiff_t>(panel_bytes(p.gate.dtype, p.gate.k));
+  QuantisedRows prepared{};
+  if (p.prepared_out != nullptr) prepared = quantised_rows(p.prepared_out, p.rows, p.gate.n);
+  for_items(s, p.rows, (panels + 1) / 2, [&](int b, int row, int rows) {
+    alignas(64) float acc[kItemRows * kAccStride];
+    const int half = min_of(2, panels - b * 2);
+    Panels w{{}, 2 * half, pitch * 2 * s.pool.threads()};
+    for (int i = 0; i < half; ++i) {
+      w.data[i] = panel_data(p.gate, b * 2 + i);
+      w.data[half + i] = panel_data(p.up, b * 2 + i);
+    }
+    multiply(p.gate.dtype, w, x, row, rows, acc);
+    for (int r = 0; r < rows; ++r) finish(p, prepared, row + r, b, half, acc + r * kAccStride);
+  });
+}
+
+}  // namespace
+}  // namespace barg::ops::cpu
