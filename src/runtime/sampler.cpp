@@ -178,7 +178,7 @@ TokenId Sampler::choose(const Row& row, std::int32_t output_index, SampleScratch
   const bool plain = !std::isfinite(max) || p.temperature < 1e-20F;
   if (!plain && !ranked && p.min_p <= 0) {
     if (p.top_p >= 1.0F) return draw_row(row, top, temperature, key, scratch);
-    if (gather_top_p(row, max, temperature, p.top_p, candidates)) return draw(candidates, key);
+    if (gather_top_p(row, max, temperature, p.top_p, scratch)) return draw(candidates, key);
   }
   const float floor = plain ? kMasked : selection_floor(row, max, temperature, p.min_p, p.top_k, scratch);
   gather(row, floor, temperature, candidates);

@@ -29,62 +29,73 @@ float sum(F4 v) { return (v[0] + v[2]) + (v[1] + v[3]); }
 
 // ---- top_p: the mass of a tail
 
-/// exp(x) for -60 <= x <= 0 within 6e-6 of its value: 2^(n + r), |r| <= 1/2, Taylor to r^5.
-F4 rough_exp(F4 x) {
-  const F4 y = x * splat(1.44269504F);
+/// 2^y for -87 <= y <= 0 within 5e-6 of its value: y = n + r, |r| <= 1/2, interpolation in r at Chebyshev's points.
+F4 rough_exp2(F4 y) {
   const F4 shifted = y + splat(12582912.0F);  // rounds to an integer, which is then in the low bits
   const F4 r = y - (shifted - splat(12582912.0F));
-  F4 p = splat(1.33335581e-3F);
-  p = p * r + splat(9.61812911e-3F);
-  p = p * r + splat(5.55041087e-2F);
-  p = p * r + splat(2.40226507e-1F);
-  p = p * r + splat(6.93147181e-1F);
+  F4 p = splat(9.66636837e-3F);
+  p = p * r + splat(5.59219755e-2F);
+  p = p * r + splat(2.40223497e-1F);
+  p = p * r + splat(6.93121016e-1F);
   p = p * r + splat(1.0F);
   return std::bit_cast<F4>(std::bit_cast<I4>(p) + (std::bit_cast<I4>(shifted) << 23));
 }
 
-/// Mass of exp((x - max) / temperature) over x below a floor, near the truth by kTailError of itself.
-constexpr std::size_t kDepths = 3;
-constexpr double kDepth[kDepths] = {5, 9, 14};  // floors, in values below the largest
-struct Tails {
-  float floor[kDepths] = {};
-  double mass[kDepths] = {};
-  double total = 0;   ///< of the whole row
-  double unseen = 0;  ///< at most this much more, below every floor
-};
-// x - max, times 1/temperature, is off by three roundings of at most 60; rough_exp and sums of 16 add little.
-constexpr double kTailError = 3e-5;
-constexpr float kUnseen = -40;  // blocks whose best value is so far below the row's are not looked at
+/// Masses exp((x - max) / temperature) of blocks, near the truth by kTailError of themselves: x - max, its factor and
+/// their product are rounded, at most 87 in powers of two; rough_exp2 and the sums add little.
+class RoughMasses {
+ public:
+  static constexpr double kTailError = 3e-5;
 
-void add_block(const float* x, std::size_t count, float max, float inverse, Tails& tails) {
-  F4 lanes[kDepths] = {}, all = {};
-  const auto add = [&](F4 v) {
-    const F4 mass = rough_exp(larger((v - splat(max)) * splat(inverse), splat(-60)));
-    for (std::size_t d = 0; d < kDepths; ++d) lanes[d] += v < splat(tails.floor[d]) ? mass : splat(0);
-    all += mass;
-  };
-  std::size_t i = 0;
-  for (; i + 4 <= count; i += 4) add(load(x + i));
-  for (; i < count; ++i) add(F4{x[i], kMasked, kMasked, kMasked});
-  for (std::size_t d = 0; d < kDepths; ++d) tails.mass[d] += static_cast<double>(sum(lanes[d]));
-  tails.total += static_cast<double>(sum(all));
-}
-
-Tails tail_masses(const Row& row, float max, double temperature) {
-  const auto inverse = static_cast<float>(1 / temperature);
-  Tails tails;
-  for (std::size_t d = 0; d < kDepths; ++d)
-    tails.floor[d] = static_cast<float>(static_cast<double>(max) - kDepth[d] * temperature);
-  for (std::size_t b = 0; b < row.block_max.size(); ++b) {
-    if ((row.block_max[b] - max) * inverse < kUnseen) {
-      tails.unseen += static_cast<double>(kBlock) * 5e-18;  // exp(-39.9) < 5e-18
-    } else {
-      // What the clamp at -60 makes of smaller values is far below the rounding that goal_of() allows for.
-      add_block(row.logits.data() + b * kBlock, std::min(kBlock, row.logits.size() - b * kBlock), max, inverse, tails);
+  RoughMasses(const Row& row, float max, double temperature, std::vector<float>& blocks)
+      : row_(row), max_(max), factor_(static_cast<float>(kLog2e / temperature)), blocks_(blocks) {
+    for (std::size_t b = 0; b < row.block_max.size(); ++b) {
+      const bool far = (row.block_max[b] - max) * factor_ < kFar;
+      blocks_[b] = far ? 0 : block<true>(b, 0);
+      total_ += static_cast<double>(blocks_[b]);
+      unseen_ += far ? static_cast<double>(kBlock) * 0x1p-57 : 0;
     }
   }
-  return tails;
-}
+
+  double total() const { return total_; }
+  /// Of all x < floor.
+  double below(float floor) const {
+    double sum = 0;
+    for (std::size_t b = 0; b < row_.block_max.size(); ++b)
+      sum += static_cast<double>(row_.block_max[b] < floor ? blocks_[b] : block<false>(b, floor));
+    return sum;
+  }
+  /// At most so much more is below every floor.
+  double unseen() const { return unseen_; }
+
+ private:
+  static constexpr float kFar = -58;  // blocks whose best is 2^-58 of the row's best are not looked at
+
+  /// What the clamp makes of smaller values is far below the rounding that goal_of() allows for.
+  template <bool kAll>
+  float block(std::size_t b, float floor) const {
+    const float* x = row_.logits.data() + b * kBlock;
+    const std::size_t count = std::min(kBlock, row_.logits.size() - b * kBlock);
+    F4 lanes = {};
+    const auto add = [&](F4 v) {
+      const F4 mass = rough_exp2(larger((v - splat(max_)) * splat(factor_), splat(-87)));
+      if constexpr (kAll) {
+        lanes += mass;
+      } else {
+        lanes += v < splat(floor) ? mass : splat(0);
+      }
+    };
+    std::size_t i = 0;
+    for (; i + 4 <= count; i += 4) add(load(x + i));
+    for (; i < count; ++i) add(F4{x[i], kMasked, kMasked, kMasked});
+    return sum(lanes);
+  }
+
+  const Row& row_;
+  const float max_, factor_;
+  std::vector<float>& blocks_;
+  double total_ = 0, unseen_ = 0;
+};
 
 /// Where the goal of a nucleus may lie, all roundings of any order of summation included.
 struct Goal {
@@ -93,8 +104,8 @@ struct Goal {
 
 Goal goal_of(double top_p, double head, double tail, double unseen) {
   constexpr double kRounding = 1e-10;  // 2^-53 times the longest vocabulary, and more
-  const double low = head + tail * (1 - kTailError);
-  const double high = head + tail * (1 + kTailError) + unseen;
+  const double low = head + tail * (1 - RoughMasses::kTailError);
+  const double high = head + tail * (1 + RoughMasses::kTailError) + unseen;
   return {top_p * low * (1 - kRounding) - kRounding, top_p * high * (1 + kRounding) + kRounding};
 }
 
@@ -250,16 +261,19 @@ void keep_top_p(std::vector<Candidate>& candidates, float p) {
   candidates.erase(end, candidates.end());
 }
 
-bool gather_top_p(const Row& row, float max, double temperature, float top_p, std::vector<Candidate>& out) {
-  const Tails tails = tail_masses(row, max, temperature);
+bool gather_top_p(const Row& row, float max, double temperature, float top_p, SampleScratch& scratch) {
+  const RoughMasses rough(row, max, temperature, scratch.maxima);
   const double top = static_cast<double>(max) / temperature;
-  for (std::size_t d = 0; d < kDepths; ++d) {
-    if (tails.mass[d] > (1 - static_cast<double>(top_p)) * tails.total) continue;  // roughly: it would not decide
-    gather(row, tails.floor[d], temperature, out);
+  auto& candidates = scratch.candidates;
+  for (const double depth : {5.0, 9.0, 14.0}) {  // in values below the largest
+    const auto floor = static_cast<float>(static_cast<double>(max) - depth * temperature);
+    const double tail = rough.below(floor);
+    if (tail > (1 - static_cast<double>(top_p)) * rough.total()) continue;  // roughly: it would not decide
+    gather(row, floor, temperature, candidates);
     double head = 0;
-    for (Candidate& c : out) head += c.mass = exact_exp(c.value - top);
-    const Goal goal = goal_of(top_p, head, tails.mass[d], tails.unseen);
-    if (goal.low > 0 && goal.high < head && cut_at(out, goal)) return true;
+    for (Candidate& c : candidates) head += c.mass = exact_exp(c.value - top);
+    const Goal goal = goal_of(top_p, head, tail, rough.unseen());
+    if (goal.low > 0 && goal.high < head && cut_at(candidates, goal)) return true;
   }
   return false;
 }

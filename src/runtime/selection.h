@@ -53,7 +53,7 @@ struct SampleScratch {
 
   const ops::OpTable* ops;
   std::vector<Candidate> candidates;  // room for the vocabulary: untouched memory costs nothing
-  std::vector<float> maxima;          // [blocks]
+  std::vector<float> maxima;          // [blocks], a copy to select from; masses of blocks
   std::vector<std::int32_t> blocks;   // [blocks]
   std::vector<std::uint8_t> stale;    // [blocks]: the maximum must be computed again; all 0 between calls
   std::vector<std::int32_t> hits;
@@ -74,8 +74,9 @@ void keep_min_p(std::vector<Candidate>& candidates, float min_p);
 void keep_top_k(std::vector<Candidate>& candidates, std::int32_t top_k);
 void keep_top_p(std::vector<Candidate>& candidates, float top_p);
 
-/// gather() of everything and keep_top_p() without looking at everything. False: undecided, candidates are void.
-bool gather_top_p(const Row& row, float max, double temperature, float top_p, std::vector<Candidate>& out);
+/// scratch.candidates = gather() of everything and keep_top_p(), without computing everything exactly. False:
+/// undecided, candidates are void.
+bool gather_top_p(const Row& row, float max, double temperature, float top_p, SampleScratch& scratch);
 
 /// The candidate with the largest noised value. REQUIRES at least one candidate, in any order.
 TokenId draw(const std::vector<Candidate>& candidates, const NoiseKey& key);
