@@ -39,13 +39,30 @@ struct Item {
   std::int64_t x_stride;
   int rows;
   float* acc;
+  std::int64_t pitch;  ///< bytes from a panel to its place in the next item
 
-  Item at(int first_panel, int count) const {
-    Item part = *this;
-    for (int i = 0; i < count; ++i) part.panel[i] = panel[first_panel + i];
-    part.panels = count;
-    part.acc += first_panel * kPanel;
-    return part;
+  /// What is read after these panels, to be prefetched: the next of this item, or the first of the next item.
+  const std::byte* after(int first_panel, int count, int i) const {
+    const int next = first_panel + count + i;
+    return next < panels ? panel[next] : panel[i] + pitch;
+  }
+};
+
+/// Part of an item: NP panels, from the file's bytes or from a tile, and what to prefetch meanwhile.
+template <int NP>
+struct Part {
+  const std::byte* panel[NP];
+  const std::byte* next[NP];
+  std::int64_t next_step;  ///< bytes of each `next` a k
+  const float* x;
+  std::int64_t x_stride;
+  float* acc;
+
+  Part rows_from(int row) const {
+    Part p = *this;
+    p.x += row * x_stride;
+    p.acc += row * kAccStride;
+    return p;
   }
 };
 
@@ -113,29 +130,37 @@ struct Sums {
   }
 };
 
-/// Rows [row, row + MR) += x[MR][count] * panels[NP][count][16], weights stored as W's.
+/// acc[MR][NP * 16] += x[MR][count] * panels[NP][count][16], weights stored as W's.
 template <class V, class W, int NP, int MR>
-void chain_float(const Item& item, int row, std::int32_t k0, int count) {
+void chain_float(const Part<NP>& part, int count) {
   using S = Sums<V, MR, NP>;
   S sums;
-  float* acc = item.acc + row * kAccStride;
-  sums.load(acc);
+  sums.load(part.acc);
   const std::byte* w[NP];
-  for (int i = 0; i < NP; ++i) w[i] = item.panel[i];
-  const float* x = item.x + row * item.x_stride + k0;
-  const std::int64_t stride = item.x_stride;
+  const std::byte* next[NP];
+  for (int i = 0; i < NP; ++i) w[i] = part.panel[i];
+  for (int i = 0; i < NP; ++i) next[i] = part.next[i];
+  const float* x = part.x;
+  const std::int64_t stride = part.x_stride;
+  const std::int64_t next_step = part.next_step;
   for (int k = 0; k < count; ++k) {
     const std::int64_t at = std::int64_t{k} * kPanel * W::kBytes;
+    if constexpr (MR * NP > kItemPanels) {  // fewer: nothing but the stream itself, which the hardware sees
+      repeat<NP>([&](auto i) __attribute__((always_inline)) {
+        __builtin_prefetch(next[i], 0, 2);  // to L2
+        next[i] += next_step;
+      });
+    }
     sums.step(x + k, stride, [&](auto c) __attribute__((always_inline)) {
       return W::load(w[c / S::kVecs] + at + c % S::kVecs * V::kWidth * W::kBytes);
     });
   }
-  sums.store(acc);
+  sums.store(part.acc);
 }
 
 /// The same from packed blocks: a 32-bit lane of a unit holds four k of a column. count % 32 == 0.
 template <class V, DType T, int NP, int MR>
-void chain_quantised(const Item& item, int row, std::int32_t k0, int count) {
+void chain_quantised(const Part<NP>& part, int count) {
   using S = Sums<V, MR, NP>;
   using Vec = typename V::Vec;
   constexpr int kFieldBytes = kPanel * 2;
@@ -143,12 +168,11 @@ void chain_quantised(const Item& item, int row, std::int32_t k0, int count) {
   constexpr int kHalves = T == DType::kQ8_0 ? 1 : 2;  // of a byte
   constexpr int kUnits = T == DType::kQ8_0 ? 8 : 4;
   S sums;
-  float* acc = item.acc + row * kAccStride;
-  sums.load(acc);
+  sums.load(part.acc);
   const std::byte* w[NP];
-  for (int i = 0; i < NP; ++i) w[i] = item.panel[i];
-  const float* x = item.x + row * item.x_stride + k0;
-  const std::int64_t stride = item.x_stride;
+  for (int i = 0; i < NP; ++i) w[i] = part.panel[i];
+  const float* x = part.x;
+  const std::int64_t stride = part.x_stride;
   for (int b = 0; b < count / kQuantBlock; ++b) {
     Vec scale[S::kColumns];
     Vec minimum[S::kColumns];
@@ -173,30 +197,30 @@ void chain_quantised(const Item& item, int row, std::int32_t k0, int count) {
     });
     for (int i = 0; i < NP; ++i) w[i] += panel_bytes(T, kQuantBlock);
   }
-  sums.store(acc);
+  sums.store(part.acc);
 }
 
-/// Calls the chain for `rows` in 1 .. MR; Chain is a struct with run<MR>.
-template <class Chain, int MR>
-void with_rows(const Item& item, int row, int rows, std::int32_t k0, int count) {
+/// Calls Chain::run<rows>, rows in 1 .. MR.
+template <class Chain, int MR, int NP>
+void with_rows(const Part<NP>& part, int rows, int count) {
   if constexpr (MR > 1) {
-    if (rows < MR) return with_rows<Chain, MR - 1>(item, row, rows, k0, count);
+    if (rows < MR) return with_rows<Chain, MR - 1>(part, rows, count);
   }
-  Chain::template run<MR>(item, row, k0, count);
+  Chain::template run<MR>(part, count);
 }
 
-template <class V, class W, int NP>
+template <class V, class W>
 struct FloatChain {
-  template <int MR>
-  static void run(const Item& item, int row, std::int32_t k0, int count) {
-    chain_float<V, W, NP, MR>(item, row, k0, count);
+  template <int MR, int NP>
+  static void run(const Part<NP>& part, int count) {
+    chain_float<V, W, NP, MR>(part, count);
   }
 };
-template <class V, DType T, int NP>
+template <class V, DType T>
 struct QuantisedChain {
-  template <int MR>
-  static void run(const Item& item, int row, std::int32_t k0, int count) {
-    chain_quantised<V, T, NP, MR>(item, row, k0, count);
+  template <int MR, int NP>
+  static void run(const Part<NP>& part, int count) {
+    chain_quantised<V, T, NP, MR>(part, count);
   }
 };
 
@@ -211,22 +235,22 @@ constexpr int direct_rows(DType type) {
 
 /// All rows, at most direct_rows(), of NP panels.
 template <class V, int NP>
-void direct(const Item& item) {
+void direct(const Item& item, const Part<NP>& part) {
   constexpr int kMax = direct_rows<V, NP>(DType::kF32);
   constexpr int kMaxQuantised = direct_rows<V, NP>(DType::kQ8_0);
   switch (item.type) {
     case DType::kF32:
-      return with_rows<FloatChain<V, typename V::F32, NP>, kMax>(item, 0, item.rows, 0, item.k);
+      return with_rows<FloatChain<V, typename V::F32>, kMax>(part, item.rows, item.k);
     case DType::kF16:
-      return with_rows<FloatChain<V, typename V::F16, NP>, kMax>(item, 0, item.rows, 0, item.k);
+      return with_rows<FloatChain<V, typename V::F16>, kMax>(part, item.rows, item.k);
     case DType::kBF16:
-      return with_rows<FloatChain<V, typename V::BF16, NP>, kMax>(item, 0, item.rows, 0, item.k);
+      return with_rows<FloatChain<V, typename V::BF16>, kMax>(part, item.rows, item.k);
     case DType::kQ8_0:
-      return with_rows<QuantisedChain<V, DType::kQ8_0, NP>, kMaxQuantised>(item, 0, item.rows, 0, item.k);
+      return with_rows<QuantisedChain<V, DType::kQ8_0>, kMaxQuantised>(part, item.rows, item.k);
     case DType::kQ4_0:
-      return with_rows<QuantisedChain<V, DType::kQ4_0, NP>, kMaxQuantised>(item, 0, item.rows, 0, item.k);
+      return with_rows<QuantisedChain<V, DType::kQ4_0>, kMaxQuantised>(part, item.rows, item.k);
     case DType::kQ4_1:
-      return with_rows<QuantisedChain<V, DType::kQ4_1, NP>, kMaxQuantised>(item, 0, item.rows, 0, item.k);
+      return with_rows<QuantisedChain<V, DType::kQ4_1>, kMaxQuantised>(part, item.rows, item.k);
   }
 }
 
@@ -282,34 +306,59 @@ void fill_tile(DType type, const std::byte* src, int count, float* tile) {
 }
 
 template <class V, int NP>
-void tiled(const Item& item) {
+void tiled(const Item& item, const Part<NP>& whole, const std::byte* const* after) {
   alignas(64) float tile[NP * kTileDepth * kPanel];
   constexpr int kMax = V::max_rows(NP);
   const int groups = (item.rows + kMax - 1) / kMax;
-  for (std::int32_t k = 0; k < item.k; k += kTileDepth) {
-    const int count = min_of(kTileDepth, item.k - k);
-    Item part = item;
+  const int chunks = (item.k + kTileDepth - 1) / kTileDepth;
+  const int depth = ((item.k + chunks - 1) / chunks + kQuantBlock - 1) / kQuantBlock * kQuantBlock;
+  for (std::int32_t k = 0; k < item.k; k += depth) {
+    const int count = min_of(depth, item.k - k);
+    // Each group of rows fetches its share of the next chunk.
+    const auto next_bytes = static_cast<std::int64_t>(panel_bytes(item.type, depth));
+    Part<NP> part = whole;
+    part.next_step = next_bytes / (std::int64_t{groups} * depth);
     for (int i = 0; i < NP; ++i) {
-      const std::byte* src = item.panel[i] + panel_bytes(item.type, k);
+      const std::byte* src = whole.panel[i] + panel_bytes(item.type, k);
       float* dst = tile + i * kTileDepth * kPanel;
       fill_tile<V>(item.type, src, count, dst);
       part.panel[i] = item.type == DType::kF32 ? src : reinterpret_cast<const std::byte*>(dst);
+      part.next[i] = k + depth < item.k ? src + next_bytes : after[i];
     }
+    part.x += k;
     for (int g = 0; g < groups; ++g) {  // 14 rows are 7 + 7, not 12 + 2
       const int begin = item.rows * g / groups;
       const int end = item.rows * (g + 1) / groups;
-      with_rows<FloatChain<V, typename V::F32, NP>, kMax>(part, begin, end - begin, k, count);
+      with_rows<FloatChain<V, typename V::F32>, kMax>(part.rows_from(begin), end - begin, count);
+      for (int i = 0; i < NP; ++i) part.next[i] += next_bytes / groups;
     }
   }
 }
 
-/// The item's products, added to nothing.
+/// Panels [first, first + NP) of an item.
 template <class V, int NP>
-void multiply_panels(const Item& item) {
-  if (item.rows <= direct_rows<V, NP>(item.type)) return direct<V, NP>(item);
-  tiled<V, NP>(item);
+void multiply_panels(const Item& item, int first) {
+  constexpr std::int64_t kAhead = 4096;  // bytes of the stream that `direct` fetches in advance
+  Part<NP> part{};
+  const std::byte* after[NP];
+  for (int i = 0; i < NP; ++i) {
+    part.panel[i] = item.panel[first + i];
+    part.next[i] = part.panel[i] + kAhead;
+    after[i] = item.after(first, NP, i);
+  }
+  part.next_step = static_cast<std::int64_t>(panel_bytes(item.type, kQuantBlock)) / kQuantBlock;
+  part.x = item.x;
+  part.x_stride = item.x_stride;
+  part.acc = item.acc + first * kPanel;
+  if constexpr (NP > 2) {
+    direct<V>(item, part);
+  } else {
+    if (item.rows <= direct_rows<V, NP>(item.type)) return direct<V>(item, part);
+    tiled<V>(item, part, after);
+  }
 }
 
+/// acc = the item's products.
 template <class V>
 void multiply(const Item& item) {
   for (int r = 0; r < item.rows; ++r) {
@@ -318,16 +367,16 @@ void multiply(const Item& item) {
     }
   }
   if (item.rows <= V::max_rows(4)) {
-    if (item.panels == 4) return direct<V, 4>(item);
-    if (item.panels == 3) return direct<V, 3>(item);
+    if (item.panels == 4) return multiply_panels<V, 4>(item, 0);
+    if (item.panels == 3) return multiply_panels<V, 3>(item, 0);
   }
   const bool pairs = V::kPairs || item.rows <= V::max_rows(2);
   for (int i = 0; i < item.panels;) {
     if (pairs && i + 2 <= item.panels) {
-      multiply_panels<V, 2>(item.at(i, 2));
+      multiply_panels<V, 2>(item, i);
       i += 2;
     } else {
-      multiply_panels<V, 1>(item.at(i, 1));
+      multiply_panels<V, 1>(item, i);
       i += 1;
     }
   }
@@ -417,7 +466,8 @@ void linear_f32(Stream& s, const LinearParams& p) {
                         : item_panels(panels, groups, s.pool.threads());
   for_items(s, p.rows, panels, width, [&](int row, int rows, int panel, int count) {
     alignas(64) float acc[kItemRows * kAccStride];
-    Item item{{}, count, p.weight.dtype, p.weight.k, p.x + row * p.x_stride, p.x_stride, rows, acc};
+    Item item{{}, count, p.weight.dtype, p.weight.k, p.x + row * p.x_stride, p.x_stride, rows, acc,
+              static_cast<std::int64_t>(panel_bytes(p.weight.dtype, p.weight.k)) * count};
     for (int i = 0; i < count; ++i) item.panel[i] = panel_data(p.weight, panel + i);
     multiply<V>(item);
     for (int r = 0; r < rows; ++r) {
@@ -483,7 +533,8 @@ void gated_f32(Stream& s, const GatedLinearParams& p) {
   for_items(s, p.rows, panels, kGatedPanels, [&](int row, int rows, int panel, int count) {
     alignas(64) float acc[kItemRows * kAccStride];
     alignas(64) float bias[kAccStride];
-    Item item{{}, 2 * count, p.gate.dtype, p.gate.k, p.x + row * p.x_stride, p.x_stride, rows, acc};
+    Item item{{}, 2 * count, p.gate.dtype, p.gate.k, p.x + row * p.x_stride, p.x_stride, rows, acc,
+              static_cast<std::int64_t>(panel_bytes(p.gate.dtype, p.gate.k)) * count};
     for (int i = 0; i < count; ++i) {
       item.panel[i] = panel_data(p.gate, panel + i);
       item.panel[count + i] = panel_data(p.up, panel + i);
