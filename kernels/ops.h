@@ -227,7 +227,7 @@ struct OpTable {
   const char* name;       ///< "cpu-scalar", "cpu-avx2", "cpu-avx512"
   const char* layout_id;  ///< names the order of elements inside a KV plane
 
-  std::size_t (*packed_bytes)(DType, std::int32_t n, std::int32_t k);
+  std::size_t (*packed_bytes)(DType, std::int32_t n, std::int32_t k);  ///< parts of 64 rows add up, pack alike
   void (*pack)(Stream&, const PackParams&);
 
   /// Bytes of [rows, k] in the form linear reads in this recipe (0 for Form::kF32).

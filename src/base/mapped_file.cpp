@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -21,7 +22,7 @@ Result<std::pair<int, std::size_t>> open_regular(const std::string& path) {
     return fail(e == ENOENT || e == ENOTDIR ? ErrorCode::kNotFound : ErrorCode::kIo,
                 path + ": " + std::strerror(e));
   }
-  struct stat st{};
+  struct stat st {};
   if (::fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
     ::close(fd);
     return fail(ErrorCode::kBadFile, path + " is not a regular file");
@@ -64,12 +65,15 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 void MappedFile::drop(std::span<const std::byte> range) const {
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  auto begin = reinterpret_cast<std::uintptr_t>(range.data());
-  auto end = begin + range.size();
-  begin = (begin + page - 1) / page * page;  // whole pages only: the neighbours may still be in use
-  end = end / page * page;
-  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  // A page fault maps the pages around it as well, by default of these 64 KiB.
+  constexpr std::size_t kAround = 64 << 10;
+  if (range.empty()) return;
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = static_cast<std::size_t>(range.data() - data_) / kAround * kAround;
+  const auto end = static_cast<std::size_t>(range.data() - data_) + range.size();
+  const std::size_t stop =
+      std::min((end + kAround - 1) / kAround * kAround, (size_ + page - 1) / page * page);
+  ::madvise(const_cast<std::byte*>(data_) + begin, stop - begin, MADV_DONTNEED);
 }
 
 Result<std::string> read_file(const std::string& path, std::size_t max_bytes) {

@@ -20,7 +20,8 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
-  /// Tells the kernel that these pages are not needed any more (they read back from the file if they are).
+  /// Tells the kernel that these bytes are not needed any more: their pages, and some around them, leave
+  /// the process (and read back from the file if they are used again).
   void drop(std::span<const std::byte> range) const;
 
  private:

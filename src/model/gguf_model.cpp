@@ -46,7 +46,8 @@ class GgufModel final : public ModelFiles {
     if (name && *name && !(*name)->empty() && is_valid_utf8(**name)) {
       const std::string_view head = (*name)->substr(0, kMaxModelName);
       std::string out(head.substr(0, complete_utf8_prefix(head)));
-      std::replace_if(out.begin(), out.end(), [](char c) { return (c >= 0 && c < 0x20) || c == 0x7f; }, '?');
+      std::replace_if(
+          out.begin(), out.end(), [](char c) { return (c >= 0 && c < 0x20) || c == 0x7f; }, '?');
       return out;
     }
     return std::filesystem::path(path_).stem().string();
@@ -86,7 +87,7 @@ class GgufModel final : public ModelFiles {
     return out;
   }
 
-  void drop(const Tensor& tensor) const override { mapped_.drop(tensor.bytes); }
+  void drop(const Tensor&, std::span<const std::byte> part) const override { mapped_.drop(part); }
 
  private:
   std::unexpected<Error> located(Error e) const {

@@ -119,7 +119,9 @@ class HfModel final : public ModelFiles {
 
   Result<VocabData> vocab() const override;
   Result<GenerationDefaults> generation_defaults() const override;
-  void drop(const Tensor& tensor) const override { files_[tensor.file].drop(tensor.bytes); }
+  void drop(const Tensor& tensor, std::span<const std::byte> part) const override {
+    files_[tensor.file].drop(part);
+  }
 
  private:
   std::unexpected<Error> located(Error e) const {

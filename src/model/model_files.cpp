@@ -7,6 +7,11 @@
 #include "model/printable.h"
 
 namespace barg::model {
+namespace {
+
+constexpr std::size_t kHashedAtOnce = std::size_t{1} << 20;  // in memory beside what is being packed
+
+}  // namespace
 
 Result<std::shared_ptr<const ModelFiles>> ModelFiles::open(const std::string& path) {
   std::error_code ec;
@@ -81,7 +86,11 @@ Digest ModelFiles::weights_digest() const {
     number(t.shape.size());
     for (const std::int64_t d : t.shape) number(static_cast<std::uint64_t>(d));
     number(t.bytes.size());
-    sha.update(t.bytes.data(), t.bytes.size());
+    for (std::size_t at = 0; at < t.bytes.size(); at += kHashedAtOnce) {
+      const auto part = t.bytes.subspan(at, std::min(kHashedAtOnce, t.bytes.size() - at));
+      sha.update(part.data(), part.size());
+      drop(t, part);
+    }
   }
   return sha.finish();
 }

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -68,10 +69,10 @@ class ModelFiles {
   /// True when at least half of the weight bytes are in types of 8 bits or fewer (numerics auto = int8).
   bool is_quantised() const;
   /// SHA-256 over every tensor's name, type, shape and bytes, in name order. Reads the whole file (a fraction
-  /// of a second for 100 MB), remember the answer.
+  /// of a second for 100 MB) and drops its pages as it goes; remember the answer.
   Digest weights_digest() const;
-  /// The file pages of a tensor are not needed any more.
-  virtual void drop(const Tensor& tensor) const = 0;
+  /// The file pages of `part`, some of the tensor's bytes, are not needed any more.
+  virtual void drop(const Tensor& tensor, std::span<const std::byte> part) const = 0;
 
  protected:
   ModelFiles() = default;

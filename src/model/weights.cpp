@@ -1,8 +1,8 @@
 #include "model/weights.h"
 
-#include <sys/mman.h>
-
+#include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "math.h"
@@ -12,7 +12,10 @@ namespace barg::model {
 namespace {
 
 constexpr std::size_t kAlign = 64;
-constexpr std::size_t kHugePage = 2 << 20;
+// Whole packed matrices are built from parts that begin at multiples of this (ops.h, packed_bytes).
+constexpr std::int32_t kPackRows = 64;
+// Of the file, in memory at one time: enough work for every thread, little beside any model.
+constexpr std::size_t kSlabBytes = 2 << 20;
 
 std::size_t aligned(std::size_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 
@@ -29,6 +32,86 @@ struct Task {
   std::int32_t n = 0, k = 0;  ///< k = 0: a vector of n floats
   ops::PackedWeight* matrix = nullptr;
   const float** vector = nullptr;
+};
+
+/// Where row r of the decoder's matrix lies in the file's: inside each head, row j*d/2 + i (j = 0, 1) is
+/// stored as row 2i + j.
+std::int32_t stored_row(const Source& s, std::int32_t rows, std::int32_t r) {
+  if (s.heads == 0) return r;
+  const std::int32_t head_rows = rows / s.heads, half = head_rows / 2;
+  const std::int32_t in_head = r % head_rows;
+  return r - in_head + 2 * (in_head % half) + in_head / half;
+}
+
+/// The rows of a task's tensors, one matrix after the other.
+class RowsOf {
+ public:
+  explicit RowsOf(const Task& task) : task_(task) {
+    const Tensor& first = *task.sources[0].tensor;
+    row_bytes_ = first.bytes.size() / static_cast<std::size_t>(first.shape[0]);
+  }
+
+  std::size_t row_bytes() const { return row_bytes_; }
+
+  const std::byte* at(std::int32_t row) const {
+    const Place p = place(row);
+    return data(p, stored_row(task_.sources[p.source], p.rows, p.row));
+  }
+
+  /// Rows to pack at once from `row` on, a multiple of kPackRows; `src` is null where they are not in order.
+  struct Run {
+    const std::byte* src;
+    std::int32_t rows;
+  };
+  Run run(std::int32_t row, std::int32_t most) const {
+    const Place p = place(row);
+    if (task_.sources[p.source].heads == 0) {
+      const bool last = row + p.rows - p.row == task_.n;
+      const std::int32_t whole = last ? p.rows - p.row : (p.rows - p.row) / kPackRows * kPackRows;
+      if (whole > 0) return {data(p, p.row), std::min(whole, most)};
+    }
+    // Through the buffer, up to where the next tensor can be taken straight.
+    const std::int32_t end = row + p.rows - p.row;
+    const std::int32_t rows = std::max((end - row) / kPackRows, 1) * kPackRows;
+    return {nullptr, std::min({rows, most, task_.n - row})};
+  }
+
+  /// Rows before `row` have been read: calls f(tensor, bytes) for the parts of the file that were still held.
+  /// Of interleaved rows only whole heads are done with.
+  template <class F>
+  void finished(std::int32_t row, F&& f) {
+    while (released_ < row) {
+      const Place p = place(released_);
+      const Source& s = task_.sources[p.source];
+      std::int32_t end = std::min(p.rows, p.row + row - released_);
+      if (s.heads > 0) end -= end % (p.rows / s.heads);
+      if (end <= p.row) return;
+      f(*s.tensor, s.tensor->bytes.subspan(static_cast<std::size_t>(p.row) * row_bytes_,
+                                           static_cast<std::size_t>(end - p.row) * row_bytes_));
+      released_ += end - p.row;
+    }
+  }
+
+ private:
+  struct Place {
+    std::size_t source;
+    std::int32_t rows;  ///< of the source
+    std::int32_t row;   ///< in it
+  };
+  Place place(std::int32_t row) const {
+    for (std::size_t i = 0;; ++i) {
+      const auto rows = static_cast<std::int32_t>(task_.sources[i].tensor->shape[0]);
+      if (row < rows) return {i, rows, row};
+      row -= rows;
+    }
+  }
+  const std::byte* data(const Place& p, std::int32_t row) const {
+    return task_.sources[p.source].tensor->bytes.data() + static_cast<std::size_t>(row) * row_bytes_;
+  }
+
+  const Task& task_;
+  std::size_t row_bytes_ = 0;
+  std::int32_t released_ = 0;
 };
 
 class Builder {
@@ -54,11 +137,12 @@ class Builder {
 
   Result<void> load(Weights& w, ops::Stream& stream,
                     const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
-    auto arena = Arena::create(size_);
-    if (!arena) return std::unexpected(arena.error());
+    auto arena = Pages::map(size_, true);
+    if (!arena)
+      return fail(ErrorCode::kOutOfMemory, "cannot allocate " + std::to_string(size_) + " bytes for weights");
     w.arena = std::move(*arena);
-    std::uint64_t done = 0;
-    if (progress) progress(0, file_bytes_);
+    progress_ = &progress;
+    report(0);
     for (const Task& t : tasks_) {
       std::byte* dst = w.arena.data() + t.offset;
       if (t.k > 0) {
@@ -66,11 +150,6 @@ class Builder {
       } else {
         read_vector(t, reinterpret_cast<float*>(dst));
       }
-      for (const Source& s : t.sources) {
-        files_.drop(*s.tensor);
-        done += s.tensor->bytes.size();
-      }
-      if (progress) progress(done, file_bytes_);
     }
     if (spec_.tied) w.output.parts[0].weight = w.embedding;
     return {};
@@ -178,50 +257,52 @@ class Builder {
     projection(l.down, blk, {{"ffn_down", spec_.hidden, 0}}, spec_.ffn, spec_.mlp_bias);
   }
 
-  /// Copies rows of `s` to `dst`, from interleaved to halves order inside each head: row j*d/2 + i (j = 0, 1)
-  /// of a head is stored as row 2i + j.
-  static void copy_rows(const Source& s, std::size_t rows, std::byte* dst) {
-    const std::byte* src = s.tensor->bytes.data();
-    const std::size_t row_bytes = s.tensor->bytes.size() / rows;
-    if (s.heads == 0) {
-      std::memcpy(dst, src, s.tensor->bytes.size());
-      return;
-    }
-    const std::size_t head_rows = rows / static_cast<std::size_t>(s.heads), half = head_rows / 2;
-    for (std::size_t r = 0; r < rows; ++r) {
-      const std::size_t head = r / head_rows, in_head = r % head_rows;
-      const std::size_t stored = head * head_rows + 2 * (in_head % half) + in_head / half;
-      std::memcpy(dst + r * row_bytes, src + stored * row_bytes, row_bytes);
-    }
+  void report(std::size_t bytes) {
+    file_done_ += bytes;
+    if (*progress_) (*progress_)(file_done_, file_bytes_);
   }
 
+  /// A part of a tensor has been read.
+  void let_go(const Tensor& tensor, std::span<const std::byte> part) {
+    files_.drop(tensor, part);
+    report(part.size());
+  }
+
+  /// Packs slab by slab: what lies in the file as it shall lie in memory straight from the mapping, the rest
+  /// through a small buffer.
   void pack(const Task& t, std::byte* dst, ops::Stream& stream) {
-    const std::byte* src = t.sources[0].tensor->bytes.data();
-    if (t.sources.size() > 1 || t.sources[0].heads > 0) {
-      std::size_t total = 0;
-      for (const Source& s : t.sources) total += s.tensor->bytes.size();
-      scratch_.resize(total);
-      std::size_t at = 0;
-      for (const Source& s : t.sources) {
-        copy_rows(s, static_cast<std::size_t>(s.tensor->shape[0]), scratch_.data() + at);
-        at += s.tensor->bytes.size();
+    const DType type = t.matrix->dtype;
+    RowsOf rows(t);
+    const std::int32_t slab =
+        std::max(static_cast<std::int32_t>(kSlabBytes / rows.row_bytes()) / kPackRows, 1) * kPackRows;
+    for (std::int32_t row = 0; row < t.n;) {
+      const auto run = rows.run(row, slab);
+      if (run.src == nullptr) {
+        scratch_.resize(static_cast<std::size_t>(run.rows) * rows.row_bytes());
+        for (std::int32_t i = 0; i < run.rows; ++i)
+          std::memcpy(scratch_.data() + static_cast<std::size_t>(i) * rows.row_bytes(), rows.at(row + i),
+                      rows.row_bytes());
       }
-      src = scratch_.data();
+      ops_.pack(stream, {.src = run.src != nullptr ? run.src : scratch_.data(),
+                         .n = run.rows,
+                         .k = t.k,
+                         .dtype = type,
+                         .dst = dst + ops_.packed_bytes(type, row, t.k)});
+      row += run.rows;
+      rows.finished(row, [this](const Tensor& tensor, auto part) { let_go(tensor, part); });
     }
-    ops_.pack(stream, {.src = src, .n = t.n, .k = t.k, .dtype = t.matrix->dtype, .dst = dst});
     t.matrix->data = dst;
   }
 
   void read_vector(const Task& t, float* dst) {
-    float* at = dst;
-    for (const Source& s : t.sources) {
-      const std::size_t n = s.tensor->elements();
-      scratch_.resize(s.tensor->bytes.size());
-      copy_rows(s, n, scratch_.data());
-      for (std::size_t i = 0; i < n; ++i) at[i] = element(*s.tensor->type.dtype, scratch_.data(), i);
-      at += n;
-    }
     *t.vector = dst;
+    for (const Source& s : t.sources) {
+      const auto n = static_cast<std::int32_t>(s.tensor->elements());
+      for (std::int32_t i = 0; i < n; ++i)
+        *dst++ = element(*s.tensor->type.dtype, s.tensor->bytes.data(),
+                         static_cast<std::size_t>(stored_row(s, n, i)));
+      let_go(*s.tensor, s.tensor->bytes);
+    }
   }
 
   static float element(DType type, const std::byte* p, std::size_t i) {
@@ -241,36 +322,12 @@ class Builder {
   std::vector<Task> tasks_;
   std::vector<std::byte> scratch_;
   std::size_t size_ = 0;
-  std::uint64_t file_bytes_ = 0;
+  std::uint64_t file_bytes_ = 0, file_done_ = 0;
+  const std::function<void(std::uint64_t, std::uint64_t)>* progress_ = nullptr;
   std::optional<Error> error_;
 };
 
 }  // namespace
-
-Result<Arena> Arena::create(std::size_t bytes) {
-  Arena a;
-  a.size_ = (bytes + kAlign - 1) / kAlign * kAlign + (bytes == 0 ? kAlign : 0);
-  void* p = ::mmap(nullptr, a.size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (p == MAP_FAILED) {
-    a.size_ = 0;
-    return fail(ErrorCode::kOutOfMemory, "cannot allocate " + std::to_string(bytes) + " bytes for weights");
-  }
-  a.data_ = static_cast<std::byte*>(p);
-  if (a.size_ >= kHugePage) ::madvise(p, a.size_, MADV_HUGEPAGE);
-  return a;
-}
-
-Arena::~Arena() {
-  if (data_ != nullptr) ::munmap(data_, size_);
-}
-
-Arena::Arena(Arena&& o) noexcept : data_(std::exchange(o.data_, nullptr)), size_(std::exchange(o.size_, 0)) {}
-
-Arena& Arena::operator=(Arena&& o) noexcept {
-  std::swap(data_, o.data_);
-  std::swap(size_, o.size_);
-  return *this;
-}
 
 Result<std::uint64_t> plan_weights(const DecoderSpec& spec, const ModelFiles& files,
                                    const ops::OpTable& ops) {

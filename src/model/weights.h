@@ -1,10 +1,13 @@
-// Weights: every tensor of a decoder, packed for the device in one arena. Two phases: plan (sizes and types,
-// no bytes read; gives the exact total) and load (pack, dropping each tensor's file pages behind it).
+// Weights: every tensor of a decoder, packed for the device in one arena of huge pages. Two phases: plan
+// (sizes and types, no bytes read; gives the exact total) and load, which streams: a slab of about 2 MiB is
+// packed from the mapped file by all threads and its file pages are dropped, so that the peak is the packed
+// size and little more.
 //
-// q, k and v read the same input: where they are stored alike they are packed as one, rows concatenated (fewer
-// launches, and every output element is still the same sum). Gate and up stay two matrices for gated_linear.
-// q and k rows of files in interleaved rope order are put back into halves order, whole rows at a time, which
-// is legal for every block type. Norms and biases become f32.
+// q, k and v read the same input: where they are stored alike they are packed as one, rows concatenated
+// (fewer launches, and every output element is still the same sum). Gate and up stay two matrices for
+// gated_linear. q and k rows of files in interleaved rope order are put back into halves order, whole rows at
+// a time, which is legal for every block type (these rows alone pass through a buffer of one slab). Norms and
+// biases become f32.
 //
 // Immutable after load; any thread may read.
 #pragma once
@@ -16,27 +19,12 @@
 #include <vector>
 
 #include "barg/result.h"
+#include "base/pages.h"
 #include "model/decoder_spec.h"
 #include "model/model_files.h"
 #include "ops.h"
 
 namespace barg::model {
-
-/// Anonymous memory, 64-byte aligned, with huge pages advised. Movable.
-class Arena {
- public:
-  static Result<Arena> create(std::size_t bytes);
-  Arena() = default;
-  ~Arena();
-  Arena(Arena&& other) noexcept;
-  Arena& operator=(Arena&& other) noexcept;
-  std::byte* data() const { return data_; }
-  std::size_t size() const { return size_; }
-
- private:
-  std::byte* data_ = nullptr;
-  std::size_t size_ = 0;
-};
 
 /// One packed matrix and where its outputs go inside the projection's.
 struct ProjectionPart {
@@ -66,7 +54,7 @@ struct Weights {
   Projection output;            ///< the embedding itself when tied
   const float* final_norm = nullptr;
   std::vector<LayerWeights> layers;
-  Arena arena;
+  Pages arena;
 };
 
 /// Bytes of the arena; the errors of load_weights() that need no reading.

@@ -34,7 +34,7 @@ class MemoryModel final : public ModelFiles {
   }
   Result<VocabData> vocab() const override { return VocabData{}; }
   Result<GenerationDefaults> generation_defaults() const override { return GenerationDefaults{}; }
-  void drop(const Tensor&) const override {}
+  void drop(const Tensor&, std::span<const std::byte>) const override {}
 
  private:
   const GgufFile& file_;

@@ -17,7 +17,7 @@ class NoTensors final : public ModelFiles {
   Result<DecoderSpec> spec() const override { return fail(ErrorCode::kUnsupported, "none"); }
   Result<VocabData> vocab() const override { return VocabData{}; }
   Result<GenerationDefaults> generation_defaults() const override { return GenerationDefaults{}; }
-  void drop(const Tensor&) const override {}
+  void drop(const Tensor&, std::span<const std::byte>) const override {}
 };
 
 }  // namespace
