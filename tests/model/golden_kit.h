@@ -17,6 +17,7 @@
 #include "model/decoder.h"
 #include "model/model_files.h"
 #include "model/safetensors.h"
+#include "support/cpu.h"
 #include "support/data.h"
 
 namespace barg::model::test {
@@ -64,7 +65,7 @@ struct HarnessOptions {
   DType kv_dtype = DType::kF32;
   std::int32_t block_tokens = 16;
   std::int32_t max_tokens = 2048;  ///< of all sequences together
-  ops::CpuOptions cpu = {};
+  ops::CpuOptions cpu = barg::test::test_cpu(0);
 };
 
 class Harness {

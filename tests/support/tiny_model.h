@@ -16,6 +16,7 @@
 #include "base/mapped_file.h"
 #include "model/model_files.h"
 #include "runtime/factory.h"
+#include "support/cpu.h"
 #include "support/data.h"
 
 namespace barg::test {
@@ -44,13 +45,14 @@ inline std::vector<Golden> read_goldens(const std::string& directory) {
   return out;
 }
 
-/// Small sizes that tests start from: 2 threads, recipe f32, a pool of 4 MiB.
+/// Small sizes that tests start from: 2 threads (or what test_cpu() says), recipe f32, a pool of 4 MiB.
 inline Config tiny_config(const std::string& path) {
   Config c;
   c.model.path = path;
   c.model.numerics = "f32";
   c.kv.memory_bytes = 4 << 20;
-  c.runtime.threads = 2;
+  c.runtime.threads = test_cpu(2).threads;
+  c.runtime.isa = ops::isa_name(test_cpu(2).isa);
   c.scheduler.max_num_batched_tokens = 256;
   return c;
 }
