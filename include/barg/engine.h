@@ -51,6 +51,10 @@ class Engine {
   /// A stop string ended choice `choice` after `output_tokens` tokens: finish it with kStop.
   virtual void finish_at(RequestId id, std::int32_t choice, std::int32_t output_tokens) = 0;
 
+  /// The reader of this request is behind: compute nothing more of it until pause(id, false). It gives its
+  /// blocks back and goes on later as if nothing had happened. Takes effect before the next step.
+  virtual void pause(RequestId id, bool paused) = 0;
+
   /// Refuse new requests from now on (kUnavailable); running ones go on.
   virtual void drain() = 0;
   /// Requests that have not had their last event.

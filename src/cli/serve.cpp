@@ -1,4 +1,6 @@
 // `barg serve`: opens a model and answers HTTP until it is told to stop.
+#include <sys/resource.h>
+
 #include <ostream>
 
 #include "base/json.h"
@@ -71,6 +73,18 @@ int failed(Io& io, const Error& error, int code) {
   return code;
 }
 
+/// Every connection is a descriptor, and the usual soft limit of 1,024 is for programs that call select().
+void raise_descriptor_limit(StartupLog& startup, const ServerOptions& options) {
+  constexpr rlim_t kOwnFiles = 64;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0 || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  if (limit.rlim_cur >= static_cast<rlim_t>(options.max_connections) + kOwnFiles) return;
+  startup.note("warning", "the limit of open files (" + std::to_string(limit.rlim_cur) + ") is below what " +
+                              std::to_string(options.max_connections) + " connections need; see ulimit -n");
+}
+
 int run_serve(Invocation& invocation) {
   Io& io = invocation.io;
   const Config& config = invocation.settings.config;
@@ -80,6 +94,7 @@ int run_serve(Invocation& invocation) {
   SignalWatch signals;
   startup.note("barg", facts.version + " (" + facts.git + ", " + facts.compiler + ", " + facts.build + ")");
   announce_settings(startup, invocation.settings);
+  raise_descriptor_limit(startup, config.server);
 
   if (const Result<void> free = probe_listen(config.server.host, config.server.port); !free) {
     return failed(io, free.error(), kExitCannotCreate);

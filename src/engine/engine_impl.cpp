@@ -99,6 +99,7 @@ class EngineImpl final : public Engine {
   void finish_at(RequestId id, std::int32_t choice, std::int32_t output_tokens) override {
     loop_.inbox().push_always(FinishAtMessage{id, choice, output_tokens});
   }
+  void pause(RequestId id, bool paused) override { loop_.inbox().push_always(PauseMessage{id, paused}); }
   void drain() override { admission_.drain(); }
   std::int64_t active() const override { return loop_.ledger().active(); }
   bool failed() const override { return admission_.failed(); }

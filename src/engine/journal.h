@@ -1,6 +1,6 @@
 // Journal: everything that went into the engine's decisions, in order, so that a run can be replayed.
 //
-// Records are appended by the engine thread only: a submitted request, a cancel, a finish_at, a plan's limits
+// Records are appended by the engine thread only: a submitted request, a cancel, a pause, a finish_at, a plan's limits
 // and digest, a step's result (token ids, not logprobs), each with a sequence number and the engine's time.
 // Replaying the inputs through a fresh Scheduler gives the same plans (tests/engine/journal_test.cpp), and
 // counters recomputed from it equal the metrics.
@@ -34,6 +34,10 @@ struct JournalFinishAt {
   std::int32_t choice = 0;
   std::int32_t output_tokens = 0;
 };
+struct JournalPause {
+  RequestId request{};
+  bool paused = false;
+};
 /// The scheduler was asked for a plan.
 struct JournalPlan {
   StepId step{};    ///< 0 = there was nothing to do
@@ -46,7 +50,7 @@ struct JournalResult {
 struct JournalRecord {
   std::uint64_t sequence = 0;
   double time_s = 0;
-  std::variant<JournalSubmit, JournalCancel, JournalFinishAt, JournalPlan, JournalResult> what;
+  std::variant<JournalSubmit, JournalCancel, JournalFinishAt, JournalPause, JournalPlan, JournalResult> what;
 };
 
 class Journal {

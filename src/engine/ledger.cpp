@@ -189,6 +189,7 @@ void Ledger::publish_queue(const sched::Scheduler& scheduler) {
   metrics_.num_requests_running = facts.running;
   metrics_.num_requests_waiting = facts.waiting;
   metrics_.waiting_deferred = facts.waiting_deferred;
+  metrics_.num_requests_paused = facts.paused;
   metrics_.waiting_capacity = facts.waiting - facts.waiting_deferred;
   publish_copy();
 }

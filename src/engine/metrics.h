@@ -75,6 +75,7 @@ struct EngineMetrics {
   std::int64_t num_requests_waiting = 0;  ///< = waiting_capacity + waiting_deferred
   std::int64_t waiting_capacity = 0;
   std::int64_t waiting_deferred = 0;
+  std::int64_t num_requests_paused = 0;  ///< sequences whose readers are behind; neither running nor waiting
   KvUsage kv;
   double tokens_per_second = 0;  ///< measured speed of the device, rows per second (smoothed)
 

@@ -101,6 +101,12 @@ void StepLoop::take(FinishAtMessage&& message, double now) {
                now);
 }
 
+void StepLoop::take(PauseMessage&& message, double now) {
+  if (dead_) return;
+  record(now, JournalPause{message.request, message.paused});
+  scheduler_.pause(message.request, message.paused);
+}
+
 void StepLoop::expire(double now) {
   if (deps_.queue_timeout_s <= 0) return;
   for (const RequestId id : scheduler_.unscheduled_since(now - deps_.queue_timeout_s)) {

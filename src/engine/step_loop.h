@@ -42,7 +42,11 @@ struct FinishAtMessage {
   std::int32_t choice = 0;
   std::int32_t output_tokens = 0;
 };
-using Message = std::variant<SubmitMessage, CancelMessage, FinishAtMessage>;
+struct PauseMessage {
+  RequestId request{};
+  bool paused = false;
+};
+using Message = std::variant<SubmitMessage, CancelMessage, FinishAtMessage, PauseMessage>;
 
 /// What a request gets that waited longer than server.queue_timeout_s for its first step.
 Error queue_timeout_error(double retry_after_s);
@@ -76,9 +80,12 @@ class StepLoop {
   void take(SubmitMessage&& message, double now);
   void take(CancelMessage&& message, double now);
   void take(FinishAtMessage&& message, double now);
+  void take(PauseMessage&& message, double now);
   void expire(double now);
   void cancel_everything(double now);
-  bool idle() const { return scheduler_.unfinished() == 0 && scheduler_.outstanding_plans() == 0; }
+  bool idle() const {
+    return scheduler_.unfinished() == scheduler_.paused() && scheduler_.outstanding_plans() == 0;
+  }
   void record(double now, decltype(JournalRecord::what) what);
 
   Deps deps_;

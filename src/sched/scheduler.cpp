@@ -137,6 +137,24 @@ Effects Scheduler::finish_at(RequestId request, std::int32_t choice, std::int32_
   return effects;
 }
 
+void Scheduler::pause(RequestId request, bool paused) {
+  const auto it = requests_.find(raw(request));
+  if (it == requests_.end()) return;
+  for (Sequence* s : it->second) {
+    if (s->state == SeqState::kFinished || (s->state == SeqState::kPaused) == paused) continue;
+    if (!paused) {
+      s->state = SeqState::kWaiting;
+      waiting_.insert(*s);
+      --paused_;
+      continue;
+    }
+    s->state == SeqState::kWaiting ? waiting_.erase(*s) : give_back(*s);
+    s->state = SeqState::kPaused;
+    ++paused_;
+    ++counters_.pauses;
+  }
+}
+
 TokenEvent Scheduler::new_event(const Sequence& s) const {
   TokenEvent event;
   event.request = s.request->id;
@@ -150,6 +168,8 @@ void Scheduler::finish(Sequence& s, FinishReason reason, TokenEvent event, Effec
   CHECK(s.state != SeqState::kFinished);
   if (s.state == SeqState::kWaiting) {
     waiting_.erase(s);
+  } else if (s.state == SeqState::kPaused) {
+    --paused_;
   } else {
     leave_running(s);
   }
@@ -318,13 +338,14 @@ QueueFacts Scheduler::facts() const {
   f.waiting_deferred = std::min(deferred_, f.waiting);
   f.running = static_cast<std::int64_t>(running_.size());
   for (const Sequence* s : running_) f.running_tokens += s->outstanding();
+  f.paused = paused_;
   f.finishing = static_cast<std::int64_t>(sequences_.size()) - unfinished_;
   return f;
 }
 
 void Scheduler::check_integrity() const {
   kv_.check_integrity();
-  std::int64_t waiting = 0, running = 0, finished = 0, waiting_tokens = 0;
+  std::int64_t waiting = 0, running = 0, paused = 0, finished = 0, waiting_tokens = 0;
   std::unordered_map<const Sequence*, std::int32_t> in_flight;
   for (const Launched& step : launched_) {
     for (const LaunchedItem& item : step.items) ++in_flight[item.seq];
@@ -338,15 +359,16 @@ void Scheduler::check_integrity() const {
     waiting += s->state == SeqState::kWaiting ? 1 : 0;
     waiting_tokens += s->state == SeqState::kWaiting ? s->known() : 0;
     running += s->state == SeqState::kRunning ? 1 : 0;
+    paused += s->state == SeqState::kPaused ? 1 : 0;
     finished += s->state == SeqState::kFinished ? 1 : 0;
-    if (s->state == SeqState::kWaiting) {
+    if (s->state == SeqState::kWaiting || s->state == SeqState::kPaused) {
       for (std::int32_t g = 0; g < kv_.num_groups(); ++g) CHECK(kv_.held(s->kv, g) == 0);
     }
     CHECK(s->bypassed <= config_.bypass_max);
   }
   CHECK(waiting == waiting_.size() && waiting_tokens == waiting_.tokens());
   CHECK(running == static_cast<std::int64_t>(running_.size()) && running <= config_.options.max_num_seqs);
-  CHECK(waiting + running == unfinished_ && finished == facts().finishing);
+  CHECK(paused == paused_ && waiting + running + paused == unfinished_ && finished == facts().finishing);
 }
 
 }  // namespace barg::sched

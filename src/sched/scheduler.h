@@ -11,11 +11,12 @@
 //  1. A returned plan is launched, and steps execute in the order of their ids. At most pipeline_depth + 1
 //  plans
 //     are outstanding; plan() returns nullopt beyond that. Results are applied in launch order.
-//  2. If a sequence is unfinished and nothing is outstanding, plan() returns a non-empty plan.
+//  2. If a sequence is unfinished and not paused and nothing is outstanding, plan() returns a non-empty plan.
 //  3. Every sequence gets exactly one event with finish != kNone, and is named in exactly one
 //  Effects::released
 //     after the last plan that names it has been applied (or at once, if none is in flight).
-//  4. The oldest running sequence (by first admission) is never preempted, so every sequence finishes.
+//  4. The oldest running sequence (by first admission) is never preempted, so every sequence finishes that is
+//     not paused for ever.
 //
 // Threads: engine thread only, except check_request() and the constructor's arguments, which are constant.
 // Not here: sampling, text, admission of requests into the process (see facts()), memory.
@@ -72,6 +73,7 @@ struct QueueFacts {
   std::int64_t waiting_tokens = 0;    ///< known tokens of waiting sequences
   std::int64_t running = 0;           ///< sequences that hold blocks
   std::int64_t running_tokens = 0;    ///< rows running sequences still have to compute
+  std::int64_t paused = 0;            ///< sequences whose readers are behind
   std::int64_t finishing = 0;         ///< finished, but named by a step in flight
 };
 
@@ -84,6 +86,7 @@ struct Counters {
   std::uint64_t dropped_tokens = 0;     ///< sampled, but stale or behind a finish
   std::uint64_t late_tokens = 0;        ///< accepted from a step launched before a preemption
   std::uint64_t preemptions = 0;
+  std::uint64_t pauses = 0;
   std::uint64_t admissions = 0;  ///< resumptions included
   std::uint64_t bypasses = 0;
   std::uint64_t deferrals = 0;       ///< plans in which a sequence waited for a prefix in production
@@ -111,6 +114,10 @@ class Scheduler {
   /// already sent stay sent; the final event carries none.
   Effects finish_at(RequestId request, std::int32_t choice, std::int32_t output_tokens, double now);
 
+  /// No choice of the request is planned, or each is again from where it was. Idempotent, legal in every
+  /// state and for unknown ids.
+  void pause(RequestId request, bool paused);
+
   /// The next step, or nullopt: nothing can be done before a result comes back (or nothing is left to do).
   std::optional<StepPlan> plan(double now);
   /// REQUIRES `result` to be of the oldest outstanding plan.
@@ -119,6 +126,8 @@ class Scheduler {
   std::int64_t outstanding_plans() const { return static_cast<std::int64_t>(launched_.size()); }
   /// Sequences that have not had their last event.
   std::int64_t unfinished() const { return unfinished_; }
+  /// Of these, paused.
+  std::int64_t paused() const { return paused_; }
   /// Requests of which no choice was ever scheduled and that arrived before `t` (queue timeout), oldest
   /// first.
   std::vector<RequestId> unscheduled_since(double t) const;
@@ -174,6 +183,7 @@ class Scheduler {
   std::int32_t make_room(Sequence& s, std::int32_t rows);
   Sequence* choose_victim(const Sequence& s) const;
   void preempt(Sequence& s);
+  void give_back(Sequence& s);
   void add_rows(Sequence& s, std::int32_t rows);
   void allow_prefill();
   std::int32_t chunk(std::int32_t start, std::int32_t outstanding, bool share) const;
@@ -213,7 +223,7 @@ class Scheduler {
   std::deque<Launched> launched_;                                           // oldest first
   Draft draft_;
   std::unordered_set<Digest, DigestHash> producing_;  // blocks that the draft's prefills work on
-  std::int64_t unfinished_ = 0;
+  std::int64_t unfinished_ = 0, paused_ = 0;
   std::int64_t deferred_ = 0;  // at the last plan
   std::uint64_t arrivals_ = 0, admitted_ = 0, last_step_ = 0;
 };

@@ -122,16 +122,21 @@ void Scheduler::preempt(Sequence& s) {
     --(s.decoding() ? draft_.decodes : draft_.prefills);
     s.drafted = 0;
   }
+  give_back(s);
+  ++s.stats.preemptions;
+  ++counters_.preemptions;
+  draft_.preempted = true;
+  s.state = SeqState::kWaiting;
+  waiting_.insert(s);
+}
+
+/// Takes a running sequence's blocks; it leaves running_ and has everything to compute again.
+void Scheduler::give_back(Sequence& s) {
   kv_.release(s.kv, s.in_flight > 0 ? s.last_step : StepId{});
   s.processed = s.scheduled = 0;
   s.expected = s.known();
   ++s.epoch;
-  ++s.stats.preemptions;
-  ++counters_.preemptions;
-  draft_.preempted = true;
   leave_running(s);
-  s.state = SeqState::kWaiting;
-  waiting_.insert(s);
 }
 
 /// REQUIRES blocks for them. May be called again to extend a chunk.

@@ -30,6 +30,7 @@ namespace barg::sched {
 
 enum class SeqState : std::uint8_t {
   kWaiting,   // in a queue; holds no blocks
+  kPaused,    // in no queue until its reader has caught up; holds no blocks
   kRunning,   // holds blocks
   kFinished,  // last event sent; kept while steps in flight name it
 };

@@ -41,6 +41,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool submit_all(std::vector<Request> requests);
   void on_event(std::size_t prompt, TokenEvent&& event);
   void on_interrupt(Interrupt cause);
+  void on_backlog(bool behind);
+  void pause(std::size_t prompt, bool paused);
   void refuse(const Error& error);
   void cancel_all();
   HttpResponse decorated(HttpResponse response) const;
@@ -54,9 +56,11 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::shared_ptr<Engine> engine_;
   std::optional<ResponseStream> stream_;
   std::vector<RequestId> ids_;
+  std::vector<bool> begun_, paused_;  ///< per request: has had an event; waits for the reader
   bool streaming_ = false;
   std::string events_;  ///< of the current event; its memory serves every token
-  bool over_ = false;   ///< answered, or nobody listens: events are ignored
+  bool behind_ = false;  ///< the reader is
+  bool over_ = false;    ///< answered, or nobody listens: events are ignored
   std::vector<std::string> ignored_;
   std::int32_t clamped_max_tokens_ = 0;
 };
@@ -102,6 +106,9 @@ void Generation::launch(Prepared prepared) {
   HttpResponse head;
   head.content_type = "text/event-stream; charset=utf-8";
   head.headers = {{"cache-control", "no-cache"}, {"x-accel-buffering", "no"}};
+  responder_->on_backlog([self = weak_from_this()](bool behind) {
+    if (const auto s = self.lock()) s->on_backlog(behind);
+  });
   responder_->begin_stream(decorated(std::move(head)), true);
   responder_->write(stream_->begin());
 }
@@ -110,6 +117,8 @@ bool Generation::submit_all(std::vector<Request> requests) {
   for (std::size_t i = 0; i < requests.size(); ++i) {
     requests[i].id = engine_->next_request_id();
     ids_.push_back(requests[i].id);
+    begun_.push_back(false);
+    paused_.push_back(false);
     // Events of this thread's own making wait until launch() returns: post() never runs anything at once.
     auto ok = engine_->submit(std::move(requests[i]), [self = shared_from_this(), i](TokenEvent&& event) {
       self->responder_->post([self, i, e = std::move(event)]() mutable { self->on_event(i, std::move(e)); });
@@ -124,6 +133,7 @@ bool Generation::submit_all(std::vector<Request> requests) {
 
 void Generation::on_event(std::size_t prompt, TokenEvent&& event) {
   if (over_) return;
+  begun_[prompt] = true;
   events_.clear();
   ResponseStream::Step step = stream_->push(prompt, std::move(event), events_);
   for (const auto& f : step.finish_at) engine_->finish_at(ids_[f.prompt], f.choice, f.tokens);
@@ -131,6 +141,7 @@ void Generation::on_event(std::size_t prompt, TokenEvent&& event) {
     responder_->write(events_);
     if (over_) return;  // the write found the reader too slow
   }
+  if (behind_) pause(prompt, true);
   if (step.error) return refuse(*step.error);
   if (!step.complete) return;
   over_ = true;
@@ -139,6 +150,19 @@ void Generation::on_event(std::size_t prompt, TokenEvent&& event) {
   HttpResponse response;
   response.body = stream_->body();
   responder_->respond(decorated(std::move(response)));
+}
+
+void Generation::on_backlog(bool behind) {
+  behind_ = behind;
+  if (over_) return;
+  for (std::size_t i = 0; i < ids_.size(); ++i) pause(i, behind);
+}
+
+/// A request that no step has named yet keeps its place in the queue, and its time limit there.
+void Generation::pause(std::size_t prompt, bool paused) {
+  if (!begun_[prompt] || paused_[prompt] == paused) return;
+  paused_[prompt] = paused;
+  engine_->pause(ids_[prompt], paused);
 }
 
 /// Ends the answer with an error, before or after the headers.

@@ -92,6 +92,8 @@ class Responder {
   virtual void set_route(std::string_view pattern) = 0;
   /// Called at most once, on the io thread, never after the answer is complete.
   virtual void on_interrupt(std::function<void(Interrupt)> callback) = 0;
+  /// The reader is behind by more than kBehindBytes (true), has caught up (false), in turn. io thread.
+  virtual void on_backlog(std::function<void(bool)> callback) = 0;
   virtual void post(std::move_only_function<void()> function) = 0;
 };
 

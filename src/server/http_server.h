@@ -11,6 +11,10 @@
 //  5. An early refusal is followed by shutdown of the sending side and a bounded drain of what the client
 //  still
 //     sends: the answer arrives, no reset.
+//  6. A stream's handler is told when its reader falls behind and when it has caught up; whoever goes on
+//  writing
+//     all the same is cut off at kMaxBacklogBytes, and a reader that takes nothing at all after
+//     write_stall_timeout.
 //
 // It knows no route, no JSON and no key. start/drain/interrupt/stop may be called from any thread but a
 // handler's.
@@ -29,6 +33,10 @@ inline constexpr std::size_t kMaxHeaderBytes = 16 * 1024;
 inline constexpr std::size_t kMaxHeaderFields = 100;
 inline constexpr std::size_t kMaxTargetBytes = 8 * 1024;
 inline constexpr std::size_t kMaxBufferedInput = 64 * 1024;
+/// What a stream's reader may leave unread here before its handler is told to wait, and when it may go on;
+/// beyond what the two kernels hold, of which kUnsentBytes have not left this machine.
+inline constexpr std::size_t kBehindBytes = 32 * 1024, kCaughtUpBytes = 8 * 1024;
+inline constexpr int kUnsentBytes = 32 * 1024;
 /// Of a stream, beside its largest event: with more unread the reader counts as slow.
 inline constexpr std::size_t kMaxBacklogBytes = std::size_t{4} << 20;
 inline constexpr int kMaxRequestsPerConnection = 1000;

@@ -1,5 +1,6 @@
 #include "server/http_session.h"
 
+#include <netinet/tcp.h>
 #include <poll.h>
 
 #include <algorithm>
@@ -92,6 +93,7 @@ class Exchange final : public Responder {
   void on_interrupt(std::function<void(Interrupt)> callback) override {
     answer_->on_interrupt = std::move(callback);
   }
+  void on_backlog(std::function<void(bool)> callback) override { answer_->on_backlog = std::move(callback); }
   void post(std::move_only_function<void()> function) override {
     session_->io()->post(std::move(function));
   }
@@ -162,6 +164,8 @@ void Session::start() {
   error_code ec;
   socket_.set_option(tcp::no_delay(true), ec);
   socket_.non_blocking(true, ec);
+  // Tokens that a reader does not take stay here, where they are counted, not in megabytes of socket buffer.
+  socket_.set_option(asio::detail::socket_option::integer<IPPROTO_TCP, TCP_NOTSENT_LOWAT>(kUnsentBytes), ec);
   const auto endpoint = socket_.remote_endpoint(ec);
   if (!ec) peer_ = endpoint.address().to_string() + ":" + std::to_string(endpoint.port());
   io_->sessions.insert(this);
@@ -422,12 +426,13 @@ void Session::write(const std::shared_ptr<Answer>& answer, std::string_view byte
   }
   answer->largest_write =
       std::max(answer->largest_write, queue_.size() - before);  // its size is no fault of the reader
-  if (queue_.size() + out_.size() - out_pos_ > kMaxBacklogBytes + answer->largest_write) {
+  if (backlog() > kMaxBacklogBytes + answer->largest_write) {
     ++shared_->stalls;
     interrupt(Interrupt::kSlowClient);
     return close("slow_client");
   }
   flush();
+  tell_backlog();
 }
 
 void Session::end(const std::shared_ptr<Answer>& answer) {
@@ -483,6 +488,7 @@ void Session::log_answer(const char* cancel_cause) {
   record.duration_s = since(answer_->started);
   answer_->ended = true;
   answer_->on_interrupt = nullptr;
+  answer_->on_backlog = nullptr;
   shared_->handler.on_access(record);
   if (--shared_->active == 0) {
     const std::lock_guard lock(shared_->mutex);
@@ -565,6 +571,7 @@ void Session::on_written(error_code ec, std::size_t bytes) {
   if (phase_ == Phase::kClosed) return;
   if (ec) return on_peer_closed(true);
   out_pos_ += bytes;
+  tell_backlog();
   start_write();
   if (writing_) return;
   write_timer_.cancel();
@@ -579,6 +586,15 @@ void Session::on_written_all() {
     return;
   }
   if (answer_ && answer_->ended && !discarding_) finish_answer();
+}
+
+/// Bytes count only while the socket takes no more: what has just been written may leave at once.
+void Session::tell_backlog() {
+  if (!answer_ || answer_->ended || !answer_->on_backlog) return;
+  const bool behind = answer_->behind ? backlog() > kCaughtUpBytes : writing_ && backlog() > kBehindBytes;
+  if (behind == answer_->behind) return;
+  answer_->behind = behind;
+  answer_->on_backlog(behind);
 }
 
 void Session::on_write_stall(std::uint64_t write) {

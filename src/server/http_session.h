@@ -78,12 +78,14 @@ struct HttpShared {
 struct Answer {
   AccessRecord record;
   std::function<void(Interrupt)> on_interrupt;
+  std::function<void(bool)> on_backlog;
   std::chrono::steady_clock::time_point started;
   bool head_only = false;  ///< HEAD
   bool head_sent = false;
   bool chunked = false;
   bool sse = false;
-  bool ended = false;  ///< the handler is through
+  bool ended = false;   ///< the handler is through
+  bool behind = false;  ///< as on_backlog was told
   std::size_t largest_write = 0;
 };
 
@@ -137,6 +139,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void flush();
   void start_write();
   void on_written_all();
+  void tell_backlog();
+  std::size_t backlog() const { return queue_.size() + out_.size() - out_pos_; }
   void on_written(error_code ec, std::size_t bytes);
   void on_write_stall(std::uint64_t write);
   void ping();

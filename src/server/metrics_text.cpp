@@ -71,6 +71,8 @@ void write_gauges(Writer& w, const std::vector<Model>& models) {
          [](M m) { return m.num_requests_running; });
   scalar(w, models, "vllm:num_requests_waiting", "gauge", "Sequences that wait for admission.",
          [](M m) { return m.num_requests_waiting; });
+  scalar(w, models, "barg:num_requests_paused", "gauge", "Sequences whose readers are behind.",
+         [](M m) { return m.num_requests_paused; });
   w.family("vllm:num_requests_waiting_by_reason", "gauge", "Waiting sequences by reason.");
   for (const Model& m : models) {
     w.sample("vllm:num_requests_waiting_by_reason", m.labels + ",reason=\"capacity\"",

@@ -143,6 +143,24 @@ TEST_P(EngineTest, FinishAtEndsWithStop) {
   EXPECT_EQ(engine.metrics().finished[static_cast<std::size_t>(FinishReason::kStop)], 1U);
 }
 
+TEST_P(EngineTest, ThePausedWaitForTheirReaders) {
+  auto& engine = start();
+  EngineClient client(engine);
+  gate_->close();
+  const auto r = request_of(20, 30);
+  const RequestId id = client.submit(r);
+  gate_->wait_launched(1);
+  engine.pause(id, true);
+  engine.pause(RequestId{987654}, true);
+  gate_->open();
+  EXPECT_EQ(client.run(request_of(5, 60)).tokens.size(), 60U);
+  EXPECT_EQ(engine.metrics().num_requests_paused, 1);
+  EXPECT_EQ(engine.active(), 1);
+  engine.pause(id, false);
+  EXPECT_EQ(client.wait(id)[0].ids(), expected(r));
+  EXPECT_EQ(engine.metrics().num_requests_paused, 0);
+}
+
 TEST_P(EngineTest, AStormOfCancelsLeavesNothing) {
   auto& engine = start(test::fake_info(40));
   EngineClient client(engine);

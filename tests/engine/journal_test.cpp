@@ -70,6 +70,7 @@ class Replay {
   void take(const JournalFinishAt& f) {
     tally(scheduler_.finish_at(f.request, f.choice, f.output_tokens, now_));
   }
+  void take(const JournalPause& p) { scheduler_.pause(p.request, p.paused); }
   void take(const JournalPlan& p) {
     auto plan = scheduler_.plan(now_);
     ASSERT_TRUE(plan.has_value());

@@ -17,6 +17,7 @@ struct Totals {
     sum.steps += c.steps;
     sum.mixed_steps += c.mixed_steps;
     sum.preemptions += c.preemptions;
+    sum.pauses += c.pauses;
     sum.prefix_hits += c.prefix_hits;
     sum.resume_hits += c.resume_hits;
     sum.dropped_tokens += c.dropped_tokens;
@@ -111,6 +112,22 @@ TEST(RandomSchedules, ManyStormsOfCancels) {
     c.requests = 40;
     run(c, 9000, runs_per_config(40), totals);
   }
+}
+
+TEST(RandomSchedules, ReadersFallBehindAndCatchUp) {
+  Totals totals;
+  for (int depth : {0, 1, 2}) {
+    SimConfig c;
+    c.block_tokens = 8;
+    c.groups = {{0, 26}, {24, 16}};
+    c.pipeline_depth = depth;
+    c.reader_rate = 0.3;
+    c.cancel_rate = 0.05;
+    run(c, 13000, runs_per_config(60), totals);
+  }
+  EXPECT_GT(totals.sum.pauses, 1000U);
+  EXPECT_GT(totals.sum.resume_hits, 0U);
+  EXPECT_GT(totals.sum.late_tokens, 0U);
 }
 
 TEST(RandomSchedules, LooseSpaceHitsAndNeverPreempts) {

@@ -595,6 +595,34 @@ TEST(Order, PreemptionTakesTheLowestClassThenTheYoungest) {
   EXPECT_GE(sim.delivered(ids[1]).stats.preemptions, sim.delivered(ids[3]).stats.preemptions);
 }
 
+TEST(Order, ThePausedGiveTheirPlacesAndBlocksToTheOthers) {
+  SimConfig c = roomy();
+  c.max_num_seqs = 2;
+  Sim sim(c, 22);
+  const RequestId a = sim.submit(make_request(sim.random_tokens(100), 50));
+  const RequestId b = sim.submit(make_request(sim.random_tokens(100), 50));
+  const RequestId waiting = sim.submit(make_request(sim.random_tokens(100), 50));
+  for (int k = 0; k < 5; ++k) sim.step();
+  const auto before = sim.delivered(a).tokens.size();
+  ASSERT_GT(before, 0U);
+  ASSERT_TRUE(sim.delivered(waiting).tokens.empty());
+  sim.pause(a, true);
+  sim.pause(b, true);
+  sim.pause(b, true);
+  EXPECT_EQ(sim.scheduler().facts().paused, 2);
+  while (sim.scheduler().unfinished() > sim.scheduler().paused() && !HasFailure()) sim.step();
+  EXPECT_EQ(sim.delivered(waiting).finish, FinishReason::kLength);
+  EXPECT_EQ(sim.delivered(a).tokens.size(), before);
+  EXPECT_EQ(sim.scheduler().running().size(), 0U);
+  EXPECT_FALSE(sim.plan()) << "only paused ones are left";
+  sim.cancel(b);
+  sim.pause(a, false);
+  sim.drain();
+  sim.finish_checks();
+  EXPECT_EQ(sim.delivered(a).tokens.size(), 50U);
+  EXPECT_EQ(sim.delivered(a).stats.preemptions, 0) << "not the engine's doing";
+}
+
 TEST(Order, LittleIsRecomputedUnderPressure) {
   // Prompts of several chunks in a pool that holds about four: admission on the first chunk alone would admit
   // them all, and preempt most of them again (0.4 of all rows recomputed).

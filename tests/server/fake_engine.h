@@ -60,6 +60,13 @@ class FakeEngine final : public Engine {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return predicate(active_); });
   }
+  /// Waits until a running request is paused.
+  bool wait_paused() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(20), [&] {
+      return std::any_of(running_.begin(), running_.end(), [](const auto& r) { return r.second.paused; });
+    });
+  }
   std::int64_t submitted() const { return submitted_; }
   std::int64_t cancelled() const { return cancelled_; }
   std::optional<Request> last_request() {
@@ -89,6 +96,13 @@ class FakeEngine final : public Engine {
     running_.emplace(r.request.id, std::move(r));
     changed_.notify_all();
     return {};
+  }
+  void pause(RequestId id, bool paused) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (running_.contains(id)) running_.at(id).paused = paused;
+    }
+    changed_.notify_all();
   }
   void cancel(RequestId id) override {
     {
@@ -135,7 +149,7 @@ class FakeEngine final : public Engine {
     Request request;
     Sink sink;
     std::vector<Choice> choices;
-    bool cancelled = false;
+    bool cancelled = false, paused = false;
   };
 
   void run() {
@@ -145,7 +159,7 @@ class FakeEngine final : public Engine {
       if (stopping_) return finish_all();
       std::vector<RequestId> over;
       for (auto& [id, r] : running_) {
-        if (!held_ || r.cancelled) step(r);
+        if (ready(r)) step(r);
         if (std::all_of(r.choices.begin(), r.choices.end(), [](const Choice& c) { return c.done; }))
           over.push_back(id);
       }
@@ -161,8 +175,9 @@ class FakeEngine final : public Engine {
   }
   bool can_work() const {
     return std::any_of(running_.begin(), running_.end(),
-                       [&](const auto& r) { return !held_ || r.second.cancelled; });
+                       [&](const auto& r) { return ready(r.second); });
   }
+  bool ready(const Running& r) const { return r.cancelled || (!held_ && !r.paused); }
   void finish_all() {
     for (auto& [id, r] : running_) {
       r.cancelled = true;

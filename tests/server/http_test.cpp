@@ -235,6 +235,22 @@ TEST_F(HttpTest, StalledReaderIsCutOffBelowTheBacklogLimit) {
   EXPECT_LT(records[0].bytes_out, 4U << 20);
 }
 
+TEST_F(HttpTest, ReaderThatIsBehindPausesItsRequest) {
+  engine_ = std::make_shared<FakeEngine>(200'000);
+  engine_->set_script([](const Request&, std::int32_t) { return std::vector<TokenId>(20'000, 'a'); });
+  start();
+  RawClient client(port(), 4096);
+  client.send(post("/v1/chat/completions", chat(R"(,"stream":true)")));
+  EXPECT_TRUE(engine_->wait_paused());
+  EXPECT_EQ(engine_->active(), 1) << "not cancelled";
+  const RawResponse r = client.read();  // reads on: the request goes on, to its end
+  EXPECT_TRUE(r.complete);
+  std::size_t tokens = 0;
+  for (std::size_t at = r.body.find("\"a\""); at != std::string::npos; at = r.body.find("\"a\"", at + 1)) ++tokens;
+  EXPECT_EQ(tokens, 20'000U);
+  EXPECT_TRUE(r.body.ends_with("data: [DONE]\n\n"));
+}
+
 TEST_F(HttpTest, LargeEventsAreNotASlowReader) {
   start();
   const std::string body = R"({"prompt":")" + std::string(1000, 'a') +

@@ -38,6 +38,7 @@ struct SimConfig {
   std::int32_t output_max = 40;
   std::int32_t prefixes = 3;  ///< shared prompt beginnings
   double cancel_rate = 0.02;
+  double reader_rate = 0;   ///< a reader falls behind, or catches up
   double pause_rate = 0.3;  ///< iterations that collect nothing although something could be collected
 
   sched::SchedulerConfig scheduler() const {
@@ -64,7 +65,7 @@ struct SimConfig {
 
 /// One input of the scheduler, in order: enough to replay it.
 struct JournalEntry {
-  enum class Kind : std::uint8_t { kAdd, kCancel, kFinishAt, kPlan, kApply } kind;
+  enum class Kind : std::uint8_t { kAdd, kCancel, kFinishAt, kPause, kPlan, kApply } kind;
   double now = 0;
   sched::SequenceSpec spec;
   RequestId request{};
@@ -139,7 +140,8 @@ class Sim {
     if (!p) {
       // Nothing in flight and something unfinished: there must be a next step (unless allocations were
       // failed).
-      EXPECT_TRUE(!outstanding_.empty() || scheduler_.unfinished() == 0 || config_.fault_rate > 0)
+      EXPECT_TRUE(!outstanding_.empty() || scheduler_.unfinished() == scheduler_.paused() ||
+                  config_.fault_rate > 0)
           << "stalled";
       check();
       return false;
@@ -181,6 +183,17 @@ class Sim {
                         .result = {}});
     choices_.at({id, choice}).cut = true;
     take(scheduler_.finish_at(id, choice, output_tokens, now_));
+    check();
+  }
+
+  void pause(RequestId id, bool paused) {
+    journal_.push_back({.kind = JournalEntry::Kind::kPause,
+                        .now = now_,
+                        .spec = {},
+                        .request = id,
+                        .choice = paused ? 1 : 0,
+                        .result = {}});
+    scheduler_.pause(id, paused);
     check();
   }
 
@@ -261,11 +274,16 @@ class Sim {
           finish_at(id, 0, 1);
         }
       }
+      if (requests_ > 0 && (rng_.uniform() < config_.reader_rate || all_paused())) {
+        pause(static_cast<RequestId>(1 + rng_.below(requests_)), !all_paused() && rng_.below(2) == 0);
+      }
       const bool launched = plan();
       if (!outstanding_.empty() && (!launched || rng_.uniform() >= config_.pause_rate)) collect();
     }
     finish_checks();
   }
+
+  bool all_paused() const { return scheduler_.paused() > 0 && scheduler_.paused() == scheduler_.unfinished(); }
 
   /// At the end of everything: nothing is held, every choice had its one end, every id came back once.
   void finish_checks() {
@@ -294,6 +312,9 @@ class Sim {
           break;
         case JournalEntry::Kind::kFinishAt:
           fresh.finish_at(e.request, e.choice, e.output_tokens, e.now);
+          break;
+        case JournalEntry::Kind::kPause:
+          fresh.pause(e.request, e.choice == 1);
           break;
         case JournalEntry::Kind::kApply:
           fresh.apply(e.result, e.now);
