@@ -24,14 +24,14 @@ using Reg = Wide::Reg;
 constexpr int kHalf = 16;  // the smallest block: the unit in which keys are addressed
 constexpr int kHalves = kGroupKeys / kHalf;
 constexpr int kTiles = kGroupKeys / kTileKeys;
+constexpr int kPiece = 16;  // steps of a loop between two looks at what to fetch
 static_assert(kTileKeys == 2 * kHalf && kSplitKeys % kGroupKeys == 0);
 
 inline int larger(int a, int b) { return a > b ? a : b; }
 
-/// Keys of a tile that a set of queries sees, relative to the tile, inclusive: all of them see
-/// common_from .. common_to, each of them something in from .. to. Nobody sees anything: from > to.
-struct Reach {
-  std::int32_t from, common_from, common_to, to;
+/// Tiles of a group, inclusive.
+struct Tiles {
+  int first, last;
 };
 
 /// What an item keeps while it walks a split; on the stack of the thread that runs it (about 60 KiB).
@@ -51,6 +51,11 @@ struct State {
   alignas(64) float acc[kMaxItemFloats];  ///< [kv head][query][width]
 };
 
+/// Keys of tile t that query i sees: one run of bits.
+inline std::uint32_t tile_bits(const State& s, int i, int t) {
+  return static_cast<std::uint32_t>(s.visible[i] >> (t * kTileKeys));
+}
+
 /// The halves (16 keys each) of a group in memory, of one kv head. A half that no query sees repeats another.
 struct GroupView {
   const std::byte* k[kHalves];  ///< element (d, key) of a half: d * k_stride + key
@@ -58,7 +63,7 @@ struct GroupView {
   std::int64_t k_stride;
 };
 
-/// Fetches blocks of a kv head that will be read soon, a little with every step of the arithmetic.
+/// Fetches the blocks of a kv head that will be read soon, piece by piece between pieces of arithmetic.
 struct Ahead {
   const KvLayerView* kv = nullptr;
   const BlockId* table = nullptr;
@@ -67,17 +72,30 @@ struct Ahead {
   const std::byte* at = nullptr;
   std::int64_t left = 0;
 
-  template <int Bytes>
-  void step() {
+  /// What a loop of arithmetic prefetches: at, at + step, ... (nothing to do: one line again and again).
+  struct Piece {
+    const std::byte* at;
+    std::int64_t step;
+
+    template <int Bytes>
+    void fetch() {
+#pragma GCC unroll 8
+      for (int i = 0; i < Bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
+      at += step;
+    }
+  };
+
+  /// The next `steps` steps of `bytes` each.
+  Piece take(int steps, int bytes) {
     if (left <= 0) {
-      if (next > last) return;
+      if (next > last) return {reinterpret_cast<const std::byte*>(this), 0};
       at = kv_plane(*kv, table[next++], head);
       left = 2 * kv->v_offset;
     }
-#pragma GCC unroll 8
-    for (int i = 0; i < Bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
-    at += Bytes;
-    left -= Bytes;
+    const Piece piece{at, bytes};
+    at += std::int64_t{steps} * bytes;
+    left -= std::int64_t{steps} * bytes;
+    return piece;
   }
 };
 
@@ -107,53 +125,63 @@ inline void in_parts(int count, F&& f) {
 
 // --- scores ----------------------------------------------------------------------------------------------
 
-/// Scores of MR queries and NK halves of keys from `half`.
+/// Scores of MR queries and NK vectors of keys from `half`.
 template <int MR, int NK, class W>
-inline void score(State& s, int begin, std::int64_t q_offset, const GroupView& view, int half, Ahead& ahead) {
-  Reg a[MR][NK];
+[[gnu::noinline]] void score(State& s, int begin, std::int64_t q_offset, const GroupView& view, int half,
+                             Ahead& ahead) {
+  constexpr int kParts = kHalf / Native::kLanes;  // vectors of a half
+  constexpr int kBytes = NK * Native::kLanes * W::kBytes;
+  Native::Reg a[MR][NK];
 #pragma GCC unroll 8
   for (int m = 0; m < MR; ++m) {
 #pragma GCC unroll 4
-    for (int c = 0; c < NK; ++c) a[m][c] = Wide::zero();
+    for (int c = 0; c < NK; ++c) a[m][c] = Native::zero();
   }
   const float* q[MR];
 #pragma GCC unroll 8
   for (int m = 0; m < MR; ++m) q[m] = s.q[begin + m] + q_offset;
   const std::byte* k[NK];
 #pragma GCC unroll 4
-  for (int c = 0; c < NK; ++c) k[c] = view.k[half + c];
+  for (int c = 0; c < NK; ++c) k[c] = view.k[half + c / kParts] + c % kParts * Native::kLanes * W::kBytes;
   const std::int64_t stride = view.k_stride * W::kBytes;
-  for (int d = 0; d < s.dim; ++d) {
-    ahead.step<NK * kHalf * W::kBytes>();
-    Reg key[NK];
-#pragma GCC unroll 4
-    for (int c = 0; c < NK; ++c) key[c] = Wide::stored<W>(k[c] + d * stride);
+  for (int d = 0; d < s.dim;) {
+    const int end = min_of(d + kPiece, s.dim);
+    Ahead::Piece piece = ahead.take(end - d, kBytes);
+    for (; d < end; ++d) {
+      piece.fetch<kBytes>();
+      Native::Reg x[MR];
 #pragma GCC unroll 8
-    for (int m = 0; m < MR; ++m) {
-      const Reg x = Wide::set(q[m][d]);
+      for (int m = 0; m < MR; ++m) x[m] = Native::set(q[m][d]);
 #pragma GCC unroll 4
-      for (int c = 0; c < NK; ++c) a[m][c] = Wide::fma(x, key[c], a[m][c]);
+      for (int c = 0; c < NK; ++c) {
+        const Native::Reg key = W::load(k[c] + d * stride);
+#pragma GCC unroll 8
+        for (int m = 0; m < MR; ++m) Native::fma(x[m], key, a[m][c]);
+      }
     }
   }
 #pragma GCC unroll 8
   for (int m = 0; m < MR; ++m) {
+    float* scores = &s.scores[begin + m][half * kHalf];
 #pragma GCC unroll 4
-    for (int c = 0; c < NK; ++c) Wide::store(&s.scores[begin + m][(half + c) * kHalf], a[m][c]);
+    for (int c = 0; c < NK; ++c) Native::store(scores + c * Native::kLanes, a[m][c]);
   }
 }
 
 template <class W>
 void score_all(State& s, std::int64_t q_offset, const GroupView& view, int first_tile, int last_tile,
                Ahead& ahead) {
+  constexpr int kTile = kTileKeys / Native::kLanes;
   Ahead none;
-  in_parts<Wide::kRows>(s.count, [&](int begin, auto rows) {
+  in_parts<Native::kRows>(s.count, [&](int begin, auto rows) {
     Ahead& fetch = begin == 0 ? ahead : none;
-    if (Wide::kColumns == kHalves && first_tile == 0 && last_tile == kTiles - 1) {
-      score<rows.value, Wide::kColumns, W>(s, begin, q_offset, view, 0, fetch);
-      return;
+    if constexpr (Native::kColumns == kTiles * kTile) {
+      if (last_tile > first_tile)
+        return score<rows.value, kTiles * kTile, W>(s, begin, q_offset, view, 0, fetch);
     }
-    for (int t = first_tile; t <= last_tile; ++t)
-      score<rows.value, 2, W>(s, begin, q_offset, view, 2 * t, fetch);
+    for (int t = first_tile; t <= last_tile; ++t) {
+      score<rows.value, kTile, W>(s, begin, q_offset, view, 2 * t, fetch);
+    }
   });
 }
 
@@ -162,7 +190,7 @@ void score_all(State& s, std::int64_t q_offset, const GroupView& view, int first
 /// Scores of the tile t of query i, scaled and masked; returns the largest.
 inline float scale_tile(State& s, int i, int t, Reg scale) {
   float* scores = s.scores[i] + t * kTileKeys;
-  const auto bits = static_cast<std::uint32_t>(s.visible[i] >> (t * kTileKeys));
+  const std::uint32_t bits = tile_bits(s, i, t);
   const Reg none = Wide::set(-__builtin_inff());
   Reg e0 = Wide::mul(Wide::load(scores), scale);
   Reg e1 = Wide::mul(Wide::load(scores + kHalf), scale);
@@ -178,7 +206,7 @@ inline float scale_tile(State& s, int i, int t, Reg scale) {
 /// Scores become weights e, which are 0 where masked; the lanes move to the new maximum.
 inline void weigh_tile(State& s, int i, int t, float* lanes) {
   float* scores = s.scores[i] + t * kTileKeys;
-  const auto bits = static_cast<std::uint32_t>(s.visible[i] >> (t * kTileKeys));
+  const std::uint32_t bits = tile_bits(s, i, t);
   const Reg max = Wide::set(s.new_max[t][i]);
   Reg e0 = Wide::exp(Wide::sub(Wide::load(scores), max));
   Reg e1 = Wide::exp(Wide::sub(Wide::load(scores + kHalf), max));
@@ -200,7 +228,7 @@ void soften(State& s, int kv, int first_tile, int last_tile) {
     for (int t = first_tile; t <= last_tile; ++t) {
       const float tile_max = scale_tile(s, i, t, scale);
       const float new_max = tile_max > max[i] ? tile_max : max[i];
-      const bool seen = static_cast<std::uint32_t>(s.visible[i] >> (t * kTileKeys)) != 0;
+      const bool seen = tile_bits(s, i, t) != 0;
       s.correction[t][i] = seen ? max[i] - new_max : 0.0f;
       s.new_max[t][i] = new_max;
       max[i] = new_max;
@@ -219,107 +247,94 @@ void soften(State& s, int kv, int first_tile, int last_tile) {
 
 // --- P V -------------------------------------------------------------------------------------------------
 
-enum class Columns { kAll, kHalf };  ///< kHalf: the last eight dimensions of a head of 8 (mod 16)
+/// A vector of stored values; Half: eight, and zeros above them.
+template <class W, bool Half>
+inline Native::Reg load_values(const std::byte* p) {
+  if constexpr (Half) return W::load_half(p);
+  return W::load(p);
+}
 
-/// For each tile: acc *= correction, then acc += e_j v_j over the keys that a query sees, ascending; MR
-/// queries and NV vectors of head dimensions from d.
-template <int MR, int NV, class W, Columns C>
-inline void weigh(State& s, int begin, float* acc, const GroupView& view, int d, const Reach* reach,
-                  Ahead& ahead) {
-  Reg a[MR][NV];
+/// For tiles first .. last: acc *= correction, then acc += e_j v_j over the keys that these queries see (all
+/// of them the same), ascending. MR queries; NV vectors of head dimensions from d. Half: the vector is the
+/// last eight of them.
+template <int MR, int NV, class W, bool Half>
+[[gnu::noinline]] void weigh(State& s, int begin, float* acc, const GroupView& view, int d, Tiles tiles,
+                             Ahead& ahead) {
+  constexpr int kBytes = NV * Native::kLanes * W::kBytes;
+  Native::Reg a[MR][NV];
 #pragma GCC unroll 8
   for (int m = 0; m < MR; ++m) {
 #pragma GCC unroll 4
-    for (int c = 0; c < NV; ++c) a[m][c] = Wide::load(acc + m * s.width + d + c * 16);
+    for (int c = 0; c < NV; ++c) a[m][c] = Native::load(acc + m * s.width + d + c * Native::kLanes);
   }
-  const auto load = [&](int key, int c) {
-    const std::byte* v = view.v[key / kHalf] + (std::int64_t{key % kHalf} * s.dim + d + c * 16) * W::kBytes;
-    if constexpr (C == Columns::kHalf) return Wide::stored_half<W>(v);
-    return Wide::stored<W>(v);
-  };
-  for (int t = 0; t < kTiles; ++t) {
-    if (reach[t].from > reach[t].to) continue;
+  for (int t = tiles.first; t <= tiles.last; ++t) {
+    const std::uint32_t visible = tile_bits(s, begin, t);
+    if (visible == 0) continue;
 #pragma GCC unroll 8
     for (int m = 0; m < MR; ++m) {
-      const Reg x = Wide::set(s.correction[t][begin + m]);
+      const Native::Reg x = Native::set(s.correction[t][begin + m]);
 #pragma GCC unroll 4
-      for (int c = 0; c < NV; ++c) a[m][c] = Wide::mul(a[m][c], x);
+      for (int c = 0; c < NV; ++c) a[m][c] = Native::mul(a[m][c], x);
     }
-    const auto masked = [&](int from, int to) {
-      for (int j = from; j <= to; ++j) {
-        const int key = t * kTileKeys + j;
+    int key = t * kTileKeys + __builtin_ctz(visible);
+    const int last = t * kTileKeys + 31 - __builtin_clz(visible);
+    while (key <= last) {
+      const int end = min_of(key / kHalf * kHalf + kHalf, last + 1);
+      const std::byte* v = view.v[key / kHalf] + (std::int64_t{key % kHalf} * s.dim + d) * W::kBytes;
+      Ahead::Piece piece = ahead.take(end - key, kBytes);
+      for (; key < end; ++key, v += s.dim * W::kBytes) {
+        piece.fetch<kBytes>();
+        Native::Reg x[MR];
+#pragma GCC unroll 8
+        for (int m = 0; m < MR; ++m) x[m] = Native::set(s.scores[begin + m][key]);
 #pragma GCC unroll 4
         for (int c = 0; c < NV; ++c) {
-          const Reg value = load(key, c);
+          const Native::Reg y = load_values<W, Half>(v + c * Native::kLanes * W::kBytes);
 #pragma GCC unroll 8
-          for (int m = 0; m < MR; ++m) {
-            const auto sees = static_cast<std::uint32_t>(s.visible[begin + m] >> key & 1);
-            const Reg sum = Wide::fma(Wide::set(s.scores[begin + m][key]), value, a[m][c]);
-            a[m][c] = Wide::select(Wide::mask(0u - sees), sum, a[m][c]);
-          }
+          for (int m = 0; m < MR; ++m) Native::fma(x[m], y, a[m][c]);
         }
       }
-    };
-    masked(reach[t].from, reach[t].common_from - 1);
-    for (int j = reach[t].common_from; j <= reach[t].common_to; ++j) {
-      const int key = t * kTileKeys + j;
-      ahead.step<NV * kHalf * W::kBytes>();
-      Reg value[NV];
-#pragma GCC unroll 4
-      for (int c = 0; c < NV; ++c) value[c] = load(key, c);
-#pragma GCC unroll 8
-      for (int m = 0; m < MR; ++m) {
-        const Reg x = Wide::set(s.scores[begin + m][key]);
-#pragma GCC unroll 4
-        for (int c = 0; c < NV; ++c) a[m][c] = Wide::fma(x, value[c], a[m][c]);
-      }
     }
-    masked(reach[t].common_to + 1, reach[t].to);
   }
 #pragma GCC unroll 8
   for (int m = 0; m < MR; ++m) {
 #pragma GCC unroll 4
-    for (int c = 0; c < NV; ++c) Wide::store(acc + m * s.width + d + c * 16, a[m][c]);
+    for (int c = 0; c < NV; ++c) Native::store(acc + m * s.width + d + c * Native::kLanes, a[m][c]);
   }
 }
 
-/// Where queries [begin, begin + count) look in each tile.
-inline void find_reach(const State& s, int begin, int count, Reach* reach) {
-  std::uint64_t all = ~std::uint64_t{0};
-  std::uint64_t any = 0;
-  for (int i = begin; i < begin + count; ++i) {
-    all &= s.visible[i];
-    any |= s.visible[i];
-  }
-  for (int t = 0; t < kTiles; ++t) {
-    const auto some = static_cast<std::uint32_t>(any >> (t * kTileKeys));
-    const auto common = static_cast<std::uint32_t>(all >> (t * kTileKeys));
-    Reach r{0, 0, -1, -1};
-    if (some != 0) r = {__builtin_ctz(some), 0, -1, 31 - __builtin_clz(some)};
-    if (common != 0) {
-      r.common_from = __builtin_ctz(common);
-      r.common_to = 31 - __builtin_clz(common);
-    } else {  // everything is masked: what comes before the common part
-      r.common_from = r.to + 1;
-      r.common_to = r.to;
-    }
-    reach[t] = r;
+/// The same for all head dimensions.
+template <int MR, class W>
+void weigh_dims(State& s, int kv, int begin, const GroupView& view, Tiles tiles, Ahead& ahead) {
+  float* acc = s.acc + (kv * s.count + begin) * s.width;
+  in_parts<Native::kColumns>(s.dim / Native::kLanes, [&](int first, auto columns) {
+    weigh<MR, columns.value, W, false>(s, begin, acc, view, first * Native::kLanes, tiles, ahead);
+  });
+  if constexpr (Native::kLanes == 16) {
+    if (s.dim % 16 != 0) weigh<MR, 1, W, true>(s, begin, acc, view, s.dim / 16 * 16, tiles, ahead);
   }
 }
 
+/// Queries that see the same keys go together.
 template <class W>
-void weigh_all(State& s, int kv, const GroupView& view, Ahead& ahead) {
+void weigh_all(State& s, int kv, const GroupView& view, int first_tile, int last_tile, Ahead& ahead) {
   Ahead none;
-  in_parts<Wide::kRows>(s.count, [&](int begin, auto rows) {
-    Reach reach[kTiles];
-    find_reach(s, begin, rows.value, reach);
+  in_parts<Native::kRows>(s.count, [&](int begin, auto rows) {
+    const int end = begin + rows.value;
     Ahead& fetch = begin == 0 ? ahead : none;
-    float* acc = s.acc + (kv * s.count + begin) * s.width;
-    in_parts<Wide::kColumns>(s.dim / 16, [&](int first, auto columns) {
-      weigh<rows.value, columns.value, W, Columns::kAll>(s, begin, acc, view, first * 16, reach, fetch);
-    });
-    if (s.dim % 16 != 0) {
-      weigh<rows.value, 1, W, Columns::kHalf>(s, begin, acc, view, s.dim / 16 * 16, reach, fetch);
+    // Rows ascend, so all are alike if the first and the last are.
+    if (s.visible[begin] == s.visible[end - 1]) {
+      return weigh_dims<rows.value, W>(s, kv, begin, view, {first_tile, last_tile}, fetch);
+    }
+    for (int t = first_tile; t <= last_tile; ++t) {
+      for (int i = begin; i < end;) {
+        int n = 1;
+        while (i + n < end && tile_bits(s, i, t) == tile_bits(s, i + n, t)) ++n;
+        with_count<rows.value>(n, [&](auto size) {
+          weigh_dims<size.value, W>(s, kv, i, view, {t, t}, i == 0 ? fetch : none);
+        });
+        i += n;
+      }
     }
   });
 }
@@ -394,7 +409,7 @@ void walk_groups(State& s, std::int32_t split) {
           std::int64_t{kv} * (s.p->num_q_heads / s.p->kv.num_kv_heads) * s.p->kv.head_dim;
       score_all<W>(s, q_offset, view, first / 2, last / 2, ahead);
       soften(s, kv, first / 2, last / 2);
-      weigh_all<W>(s, kv, view, ahead);
+      weigh_all<W>(s, kv, view, first / 2, last / 2, ahead);
     }
   }
 }

@@ -120,6 +120,26 @@ inline void store_panel(const LinearParams& p, std::int64_t row, int panel, cons
   for (int c = 0; n + c < p.weight.n; ++c) out[c] = p.bias != nullptr ? acc[c] + p.bias[n + c] : acc[c];
 }
 
+/// One register, for the inner loops of the kernels that are written once for every instruction set.
+struct Native {
+  using Reg = __m256;
+  static constexpr int kLanes = 8;
+  // Tile of a matrix product: kRows broadcasts and one of kColumns vectors beside the accumulators.
+  static constexpr int kRows = 3;
+  static constexpr int kColumns = 4;
+
+  static Reg zero() { return _mm256_setzero_ps(); }
+  static Reg set(float x) { return _mm256_set1_ps(x); }
+  static Reg load(const float* p) { return _mm256_loadu_ps(p); }
+  static void store(float* p, Reg a) { _mm256_storeu_ps(p, a); }
+  static Reg mul(Reg a, Reg b) { return _mm256_mul_ps(a, b); }
+  /// acc += a b, in its register: left alone, the compiler keeps one of the accumulators in memory.
+  static void fma(Reg a, Reg b, Reg& acc) {
+    acc = _mm256_fmadd_ps(a, b, acc);
+    asm volatile("" : "+x"(acc));
+  }
+};
+
 /// 16 lanes of f32, the unit of the kernels that are written once for every instruction set
 /// (attention_kernel.h, row_kernels.h). Here: two registers.
 struct Wide {
@@ -127,10 +147,6 @@ struct Wide {
     __m256 low, high;
   };
   using Mask = Reg;  ///< all ones or zero in a lane
-
-  // Register tile of a matrix product: kRows broadcasts times kColumns vectors, and room for the operands.
-  static constexpr int kRows = 3;
-  static constexpr int kColumns = 2;
 
   static Reg zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   static Reg set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
@@ -150,16 +166,6 @@ struct Wide {
     _mm256_maskstore_ps(p, lane_mask(count), a.low);
     if (count > 8) _mm256_maskstore_ps(p + 8, lane_mask(count - 8), a.high);
   }
-  /// 16 stored elements, or 8 and zeros above them.
-  template <class W>
-  static Reg stored(const std::byte* p) {
-    return {W::load(p), W::load(p + 8 * W::kBytes)};
-  }
-  template <class W>
-  static Reg stored_half(const std::byte* p) {
-    return {W::load(p), _mm256_setzero_ps()};
-  }
-
   static Reg add(Reg a, Reg b) { return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)}; }
   static Reg sub(Reg a, Reg b) { return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)}; }
   static Reg mul(Reg a, Reg b) { return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)}; }
@@ -196,8 +202,6 @@ struct Wide {
   static void quantise(Reg v0, Reg v1, const QuantisedRows& out, std::int64_t row, int b) {
     quantise_block(v0.low, v0.high, v1.low, v1.high, out, row, b);
   }
-  /// Keeps the compiler from moving or regrouping work on `a`.
-  static void pin(Reg& a) { asm volatile("" : "+x"(a.low), "+x"(a.high)); }
 
  private:
   template <class F>

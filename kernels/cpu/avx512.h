@@ -114,15 +114,31 @@ inline float max16(__m512 v) {
   return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
 }
 
+/// One register, for the inner loops of the kernels that are written once for every instruction set.
+struct Native {
+  using Reg = __m512;
+  static constexpr int kLanes = 16;
+  // Tile of a matrix product: kRows broadcasts and one of kColumns vectors beside the accumulators.
+  static constexpr int kRows = 6;
+  static constexpr int kColumns = 4;
+
+  static Reg zero() { return _mm512_setzero_ps(); }
+  static Reg set(float x) { return _mm512_set1_ps(x); }
+  static Reg load(const float* p) { return _mm512_loadu_ps(p); }
+  static void store(float* p, Reg a) { _mm512_storeu_ps(p, a); }
+  static Reg mul(Reg a, Reg b) { return _mm512_mul_ps(a, b); }
+  /// acc += a b, in its register: left alone, the compiler keeps one of the accumulators in memory.
+  static void fma(Reg a, Reg b, Reg& acc) {
+    acc = _mm512_fmadd_ps(a, b, acc);
+    asm volatile("" : "+v"(acc));
+  }
+};
+
 /// 16 lanes of f32, the unit of the kernels that are written once for every instruction set
 /// (attention_kernel.h, row_kernels.h). Here: one register.
 struct Wide {
   using Reg = __m512;
   using Mask = __mmask16;
-
-  // Register tile of a matrix product: kRows broadcasts times kColumns vectors, and room for the operands.
-  static constexpr int kRows = 6;
-  static constexpr int kColumns = 4;
 
   static Reg zero() { return _mm512_setzero_ps(); }
   static Reg set(float x) { return _mm512_set1_ps(x); }
@@ -131,16 +147,6 @@ struct Wide {
   /// The first `count` lanes; the others read as zero and are not written.
   static Reg load_some(const float* p, int count) { return _mm512_maskz_loadu_ps(lane_mask(count), p); }
   static void store_some(float* p, int count, Reg a) { _mm512_mask_storeu_ps(p, lane_mask(count), a); }
-  /// 16 stored elements, or 8 and zeros above them.
-  template <class W>
-  static Reg stored(const std::byte* p) {
-    return W::load(p);
-  }
-  template <class W>
-  static Reg stored_half(const std::byte* p) {
-    return W::load_half(p);
-  }
-
   static Reg add(Reg a, Reg b) { return _mm512_add_ps(a, b); }
   static Reg sub(Reg a, Reg b) { return _mm512_sub_ps(a, b); }
   static Reg mul(Reg a, Reg b) { return _mm512_mul_ps(a, b); }
@@ -162,8 +168,6 @@ struct Wide {
   static void quantise(Reg v0, Reg v1, const QuantisedRows& out, std::int64_t row, int b) {
     quantise_block(v0, v1, out, row, b);
   }
-  /// Keeps the compiler from moving or regrouping work on `a`.
-  static void pin(Reg& a) { asm volatile("" : "+v"(a)); }
 };
 
 }  // namespace
