@@ -1,27 +1,34 @@
 #include "base/hash.h"
 
-#include <openssl/evp.h>
+#define OPENSSL_SUPPRESS_DEPRECATED  // EVP, its successor, allocates for each digest
+#include <openssl/sha.h>
+
+#include <new>
 
 #include "base/check.h"
 
 namespace barg {
 
-Sha256::Sha256() : ctx_(EVP_MD_CTX_new()) {
-  CHECK(ctx_ != nullptr);
-  CHECK(EVP_DigestInit_ex(static_cast<EVP_MD_CTX*>(ctx_), EVP_sha256(), nullptr) == 1);
+namespace {
+
+SHA256_CTX* context(unsigned char* state) { return std::launder(reinterpret_cast<SHA256_CTX*>(state)); }
+
+}  // namespace
+
+Sha256::Sha256() {
+  static_assert(sizeof(SHA256_CTX) <= sizeof state_ && alignof(SHA256_CTX) <= 16);
+  CHECK(SHA256_Init(::new (state_) SHA256_CTX) == 1);
 }
 
-Sha256::~Sha256() { EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(ctx_)); }
-
 Sha256& Sha256::update(const void* data, std::size_t size) {
-  CHECK(EVP_DigestUpdate(static_cast<EVP_MD_CTX*>(ctx_), data, size) == 1);
+  CHECK(SHA256_Update(context(state_), data, size) == 1);
   return *this;
 }
 
 Digest Sha256::finish() {
   Digest out;
-  unsigned size = 0;
-  CHECK(EVP_DigestFinal_ex(static_cast<EVP_MD_CTX*>(ctx_), out.data(), &size) == 1 && size == out.size());
+  static_assert(sizeof out == SHA256_DIGEST_LENGTH);
+  CHECK(SHA256_Final(out.data(), context(state_)) == 1);
   return out;
 }
 

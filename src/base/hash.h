@@ -11,11 +11,10 @@ namespace barg {
 
 using Digest = std::array<std::uint8_t, 32>;
 
-/// Incremental SHA-256. Movable only; finish() may be called once.
+/// Incremental SHA-256; finish() may be called once. Allocates nothing: a KV block's key is made within a step.
 class Sha256 {
  public:
   Sha256();
-  ~Sha256();
   Sha256(const Sha256&) = delete;
   Sha256& operator=(const Sha256&) = delete;
   Sha256& update(const void* data, std::size_t size);
@@ -23,7 +22,7 @@ class Sha256 {
   Digest finish();
 
  private:
-  void* ctx_;
+  alignas(16) unsigned char state_[128];  // OpenSSL's context
 };
 
 Digest sha256(const void* data, std::size_t size);

@@ -98,7 +98,7 @@ void Ledger::on_launch(const sched::StepPlan& plan, double now) {
 void Ledger::on_result(const sched::StepResult& result) {
   CHECK(!launched_rows_.empty());
   const double rows = launched_rows_.front();
-  launched_rows_.pop_front();
+  launched_rows_.erase(launched_rows_.begin());
   smoothed_rows_ = smoothed_rows_ * kDecay + rows;
   smoothed_seconds_ = smoothed_seconds_ * kDecay + result.seconds;
   metrics_.device_seconds += result.seconds;
@@ -196,7 +196,8 @@ void Ledger::publish_queue(const sched::Scheduler& scheduler) {
 
 void Ledger::publish(const sched::Scheduler& scheduler) {
   const auto& counters = scheduler.counters();
-  metrics_.kv = kv_usage(scheduler.kv().usage());
+  scheduler.kv().usage(usage_);
+  metrics_.kv = kv_usage(usage_);
   metrics_.prefix_cache_queries = counters.prefix_queries;
   metrics_.prefix_cache_hits = counters.prefix_hits;
   metrics_.num_preemptions = counters.preemptions;

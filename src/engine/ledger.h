@@ -12,7 +12,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -105,7 +104,8 @@ class Ledger {
   runtime::Runner& runner_;
   std::unordered_map<RequestId, Open> open_;
   std::unordered_map<SeqId, Registered> sequences_;
-  std::deque<std::int32_t> launched_rows_;
+  std::vector<std::int32_t> launched_rows_;  // of steps in flight, oldest first; a few
+  kv::Usage usage_;                          // scratch of publish()
   std::vector<RequestId> closing_;  // scratch of post()
   std::uint64_t next_seq_ = 1;
   double smoothed_rows_ = 0, smoothed_seconds_ = 0, smoothed_outputs_ = 0;

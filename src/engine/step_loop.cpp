@@ -50,7 +50,11 @@ bool StepLoop::step() {
     if (deps_.journal != nullptr) record(now, JournalResult{without_logprobs(*result)});
     ledger_.on_result(*result);
     if (result->fatal) lose_device();  // first: whoever sees the error finds the door closed
-    ledger_.post(scheduler_.apply(std::move(*result), now), scheduler_, now);
+    auto effects = scheduler_.apply(std::move(*result), now);
+    ledger_.post(std::move(effects), scheduler_, now);
+    // Sinks take what they want of an event; what they leave is memory for the next step.
+    scheduler_.recycle(std::move(effects));
+    deps_.runner.recycle(std::move(*result));
   }
   return launched || result || !idle();
 }

@@ -1,40 +1,58 @@
 #include "kv/keys.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/check.h"
 
 namespace barg::kv {
-namespace {
 
-void append_le(std::string& out, std::uint64_t v, int bytes) {
-  for (int i = 0; i < bytes; ++i) out.push_back(static_cast<char>((v >> (8 * i)) & 0xFF));
+void KeyEncoder::raw(const void* data, std::size_t size) {
+  if (size > buffer_.size() - filled_) {
+    hash_.update(buffer_.data(), filled_);
+    filled_ = 0;
+  }
+  if (size > buffer_.size()) {
+    hash_.update(data, size);
+    return;
+  }
+  if (size > 0) std::memcpy(buffer_.data() + filled_, data, size);
+  filled_ += size;
 }
 
-}  // namespace
+void KeyEncoder::number(std::uint64_t v, int bytes) {
+  unsigned char little[8];
+  for (int i = 0; i < bytes; ++i) little[i] = static_cast<unsigned char>(v >> (8 * i));
+  raw(little, static_cast<std::size_t>(bytes));
+}
 
 void KeyEncoder::head(Field type, std::uint64_t size) {
-  message_.push_back(static_cast<char>(type));
-  append_le(message_, size, 8);
+  number(static_cast<std::uint64_t>(type), 1);
+  number(size, 8);
+}
+
+Digest KeyEncoder::finish() {
+  hash_.update(buffer_.data(), filled_);
+  return hash_.finish();
 }
 
 KeyEncoder& KeyEncoder::bytes(Field type, std::string_view value) {
   head(type, value.size());
-  message_.append(value);
+  raw(value.data(), value.size());
   return *this;
 }
 
 KeyEncoder& KeyEncoder::tokens(std::span<const TokenId> first, std::span<const TokenId> second) {
   head(Field::kTokens, 4 * (first.size() + second.size()));
   for (auto part : {first, second}) {
-    for (TokenId t : part) append_le(message_, static_cast<std::uint32_t>(t), 4);
+    for (TokenId t : part) number(static_cast<std::uint32_t>(t), 4);
   }
   return *this;
 }
 
 KeyEncoder& KeyEncoder::numbers(Field type, std::span<const std::int64_t> values) {
   head(type, 8 * values.size());
-  for (std::int64_t v : values) append_le(message_, static_cast<std::uint64_t>(v), 8);
+  for (std::int64_t v : values) number(static_cast<std::uint64_t>(v), 8);
   return *this;
 }
 

@@ -11,6 +11,7 @@
 // Threads: pure functions and values, any thread. Not here: secrets (the salt arrives already derived).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -23,7 +24,7 @@
 
 namespace barg::kv {
 
-/// Builds one message of typed, length-prefixed fields and hashes it.
+/// Hashes one message of typed, length-prefixed fields. finish() may be called once.
 class KeyEncoder {
  public:
   enum class Field : std::uint8_t { kRunnerRoot = 1, kSalt, kParent, kTokens, kSpanPlace, kSpanDigest };
@@ -31,11 +32,16 @@ class KeyEncoder {
   KeyEncoder& bytes(Field type, std::string_view value);
   KeyEncoder& tokens(std::span<const TokenId> first, std::span<const TokenId> second);
   KeyEncoder& numbers(Field type, std::span<const std::int64_t> values);
-  Digest finish() const { return sha256(message_.data(), message_.size()); }
+  Digest finish();
 
  private:
   void head(Field type, std::uint64_t size);
-  std::string message_;
+  void number(std::uint64_t v, int bytes);
+  void raw(const void* data, std::size_t size);
+
+  Sha256 hash_;
+  std::array<unsigned char, 256> buffer_{};  // many small fields, one update
+  std::size_t filled_ = 0;
 };
 
 /// The tokens of a sequence without copying the prompt: prompt, then outputs. Borrowed; valid during a call.

@@ -13,6 +13,7 @@ KvManager::KvManager(ManagerOptions options)
     CHECK(spec.num_blocks > 0 && spec.block_bytes > 0);
     CHECK((spec.kind == GroupKind::kSlidingWindow) == (spec.window > 0));
     groups_.push_back({spec, BlockPool(spec.num_blocks)});
+    tree_.reserve(spec.num_blocks);  // nodes live by blocks
   }
 }
 
@@ -58,6 +59,13 @@ KvSeq KvManager::open(const Digest& root) {
   t.root = root;
   t.groups.resize(groups_.size());
   return s;
+}
+
+void KvManager::expect(KvSeq s, std::int32_t tokens) {
+  Tables& t = at(s);
+  const auto blocks = static_cast<std::size_t>((tokens + options_.block_tokens - 1) / options_.block_tokens);
+  t.keys.reserve(blocks);
+  for (Table& table : t.groups) table.blocks.reserve(blocks);
 }
 
 void KvManager::hold(KvSeq s) {
@@ -353,7 +361,8 @@ void KvManager::unpublish(std::int32_t g, BlockId b) {
 }
 
 void KvManager::drop_subtree(NodeId n) {
-  std::vector<NodeId> order{n};
+  auto& order = subtree_;
+  order.assign(1, n);
   for (std::size_t i = 0; i < order.size(); ++i) {
     for (NodeId c = tree_.first_child(order[i]); c != kNoNode; c = tree_.next_sibling(c)) order.push_back(c);
   }

@@ -99,6 +99,8 @@ class KvManager {
 
   // -- life of a sequence
   KvSeq open(const Digest& root);
+  /// The sequence may become `tokens` long: memory for its tables, so that growing does not allocate.
+  void expect(KvSeq s, std::int32_t tokens);
   /// REQUIRES released tables.
   void close(KvSeq s);
 
@@ -162,6 +164,8 @@ class KvManager {
 
   // -- facts
   Usage usage() const;
+  /// The same into memory that is there.
+  void usage(Usage& out) const;
   /// Sequences that hold blocks: usage() looks at these alone, however many wait.
   std::int64_t holders() const { return static_cast<std::int64_t>(holders_.size()); }
   const PrefixTree& tree() const { return tree_; }
@@ -250,6 +254,7 @@ class KvManager {
   std::deque<Copying> copying_;  // ascending steps; entries of released sequences are skipped
   bool active_ = false;          // a Transaction exists
   std::vector<Undo> undo_;
+  std::vector<NodeId> subtree_;  // scratch of drop_subtree()
   std::function<bool()> hook_;
 };
 

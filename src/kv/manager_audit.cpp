@@ -8,6 +8,13 @@ namespace barg::kv {
 
 Usage KvManager::usage() const {
   Usage u;
+  usage(u);
+  return u;
+}
+
+void KvManager::usage(Usage& u) const {
+  u.groups.clear();
+  u.waste_tail = u.waste_reserved = u.waste_fenced = 0;
   const std::int64_t b = options_.block_tokens;
   double bytes = 0, used = 0, allocated = 0, tail = 0, reserved = 0, fenced = 0;
   for (std::int32_t g = 0; g < num_groups(); ++g) {
@@ -45,7 +52,6 @@ Usage KvManager::usage() const {
     u.waste_reserved = reserved / allocated;
     u.waste_fenced = fenced / allocated;
   }
-  return u;
 }
 
 void KvManager::check_integrity() const {

@@ -1,5 +1,8 @@
 #include "kv/prefix_tree.h"
 
+#include <algorithm>
+#include <bit>
+
 #include "base/check.h"
 
 namespace barg::kv {
@@ -8,11 +11,32 @@ PrefixTree::PrefixTree(std::int32_t num_groups) : num_groups_(num_groups) {
   CHECK(num_groups > 0);
   nodes_.emplace_back().live = true;
   blocks_.assign(static_cast<std::size_t>(num_groups), kNoBlock);
+  spread(16);
+}
+
+void PrefixTree::reserve(std::int64_t nodes) {
+  const auto n = static_cast<std::size_t>(nodes) + 1;
+  nodes_.reserve(n);
+  free_.reserve(n);
+  blocks_.reserve(n * static_cast<std::size_t>(num_groups_));
+  if (n > buckets_.size()) spread(std::bit_ceil(n));
+}
+
+/// Into so many buckets.
+void PrefixTree::spread(std::size_t buckets) {
+  buckets_.assign(buckets, kNoNode);
+  for (std::size_t i = 1; i < nodes_.size(); ++i) {
+    if (!nodes_[i].live) continue;
+    NodeId& head = bucket(nodes_[i].digest);
+    nodes_[i].same_bucket = head;
+    head = static_cast<NodeId>(i);
+  }
 }
 
 NodeId PrefixTree::find(const Digest& digest) const {
-  const auto it = table_.find(digest);
-  return it == table_.end() ? kNoNode : it->second;
+  NodeId n = const_cast<PrefixTree*>(this)->bucket(digest);
+  while (n != kNoNode && at(n).digest != digest) n = at(n).same_bucket;
+  return n;
 }
 
 NodeId PrefixTree::insert(NodeId parent, const Digest& digest) {
@@ -25,10 +49,12 @@ NodeId PrefixTree::insert(NodeId parent, const Digest& digest) {
     n = free_.back();
     free_.pop_back();
   }
-  CHECK(at(parent).live);
-  CHECK(table_.emplace(digest, n).second);
+  CHECK(at(parent).live && find(digest) == kNoNode);
+  if (nodes_.size() > buckets_.size()) spread(2 * buckets_.size());  // `n` itself is not live yet
   Node& x = at(n);
-  x = {.digest = digest, .parent = parent, .next = at(parent).first_child, .live = true};
+  NodeId& head = bucket(digest);
+  x = {.digest = digest, .parent = parent, .next = at(parent).first_child, .same_bucket = head, .live = true};
+  head = n;
   if (x.next != kNoNode) at(x.next).prev = n;
   at(parent).first_child = n;
   return n;
@@ -46,7 +72,9 @@ void PrefixTree::prune(NodeId n) {
     Node& x = at(n);
     (x.prev == kNoNode ? at(x.parent).first_child : at(x.prev).next) = x.next;
     if (x.next != kNoNode) at(x.next).prev = x.prev;
-    table_.erase(x.digest);
+    NodeId* link = &bucket(x.digest);
+    while (*link != n) link = &at(*link).same_bucket;
+    *link = x.same_bucket;
     const NodeId parent = x.parent;
     x = {};
     free_.push_back(n);

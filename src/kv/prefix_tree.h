@@ -19,7 +19,6 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "barg/types.h"
@@ -31,6 +30,8 @@ namespace barg::kv {
 class PrefixTree {
  public:
   explicit PrefixTree(std::int32_t num_groups);
+  /// Memory for so many nodes, so that insert() does not allocate.
+  void reserve(std::int64_t nodes);
 
   static constexpr NodeId kRoot = 0;
 
@@ -42,7 +43,7 @@ class PrefixTree {
   NodeId next_sibling(NodeId n) const { return at(n).next; }
   const Digest& digest(NodeId n) const { return at(n).digest; }
   /// Live nodes without the root.
-  std::int64_t size() const { return static_cast<std::int64_t>(table_.size()); }
+  std::int64_t size() const { return static_cast<std::int64_t>(nodes_.size() - free_.size()) - 1; }
 
   /// A new node without blocks. REQUIRES: `digest` not in the tree. Give it a block before the next prune().
   NodeId insert(NodeId parent, const Digest& digest);
@@ -60,14 +61,8 @@ class PrefixTree {
   struct Node {
     Digest digest{};
     NodeId parent = kNoNode, first_child = kNoNode, prev = kNoNode, next = kNoNode;
+    NodeId same_bucket = kNoNode;  // the next node of its bucket
     bool live = false;
-  };
-  struct DigestHash {
-    std::size_t operator()(const Digest& d) const {
-      std::size_t h;
-      std::memcpy(&h, d.data(), sizeof h);
-      return h;
-    }
   };
 
   const Node& at(NodeId n) const { return nodes_[static_cast<std::size_t>(n)]; }
@@ -75,13 +70,20 @@ class PrefixTree {
   std::size_t slot(NodeId n, std::int32_t g) const {
     return static_cast<std::size_t>(n) * static_cast<std::size_t>(num_groups_) + static_cast<std::size_t>(g);
   }
+  /// Digests are uniform: their first bytes are the hash.
+  NodeId& bucket(const Digest& d) {
+    std::size_t h;
+    std::memcpy(&h, d.data(), sizeof h);
+    return buckets_[h & (buckets_.size() - 1)];
+  }
+  void spread(std::size_t buckets);
   bool empty(NodeId n) const;
 
   std::int32_t num_groups_;
   std::vector<Node> nodes_;
   std::vector<BlockId> blocks_;  // [node][group]
   std::vector<NodeId> free_;
-  std::unordered_map<Digest, NodeId, DigestHash> table_;
+  std::vector<NodeId> buckets_;  // a power of two, at least as many as nodes
 };
 
 }  // namespace barg::kv

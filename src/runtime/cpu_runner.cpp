@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
-#include <condition_variable>
 #include <cstring>
-#include <deque>
 #include <exception>
 #include <limits>
-#include <mutex>
 #include <new>
 #include <thread>
 #include <unordered_map>
@@ -18,9 +16,9 @@
 
 #include "base/check.h"
 #include "base/env.h"
-#include "base/queue.h"
 #include "cpu/pool.h"
 #include "runtime/batch.h"
+#include "runtime/handoff.h"
 #include "runtime/sampler.h"
 
 namespace barg::runtime {
@@ -34,38 +32,16 @@ struct AddSequence {
 struct RemoveSequence {
   SeqId seq;
 };
-using Command = std::variant<AddSequence, RemoveSequence, sched::StepPlan>;
+struct Launch {
+  sched::StepPlan plan;
+  sched::StepResult result;  ///< memory for it
+};
+using Command = std::variant<AddSequence, RemoveSequence, Launch>;
 
 struct SequenceState {
   std::shared_ptr<const Request> request;
   Sampler sampler;
   bool bad = false;  ///< a sample failed: a later step's pending token does not exist
-};
-
-/// Results on their way to the engine thread.
-class Outbox {
- public:
-  void push(sched::StepResult result) {
-    {
-      std::lock_guard lock(mutex_);
-      results_.push_back(std::move(result));
-    }
-    ready_.notify_one();
-  }
-
-  std::optional<sched::StepResult> pop(bool wait) {
-    std::unique_lock lock(mutex_);
-    if (wait) ready_.wait(lock, [&] { return !results_.empty(); });
-    if (results_.empty()) return std::nullopt;
-    auto result = std::move(results_.front());
-    results_.pop_front();
-    return result;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable ready_;
-  std::deque<sched::StepResult> results_;  // guarded by mutex_
 };
 
 /// Scratch of the rows being sampled at one time: at most one for each thread of the pool.
@@ -110,7 +86,8 @@ struct CpuRunner::Impl {
   void run();
   void execute(AddSequence&& command);
   void execute(RemoveSequence&& command) { sequences.erase(command.seq); }
-  void execute(sched::StepPlan&& plan);
+  void execute(Launch&& launch);
+  void compute(const sched::StepPlan& plan, sched::StepResult& result);
 
   void begin_items(const sched::StepPlan& plan, sched::StepResult& result);
   void compute_logits(std::span<const LogitsRow> rows);
@@ -136,24 +113,27 @@ struct CpuRunner::Impl {
   std::unordered_map<SeqId, SequenceState> sequences;
   SteadyClock clock;
 
-  Queue<Command> commands{std::numeric_limits<std::size_t>::max()};
-  Outbox results;
-  std::int64_t outstanding = 0;  // engine thread only
+  // Between two steps the device thread stays awake for the engine; the engine thread sleeps through a step, whose
+  // threads need the cores.
+  Handoff<Command> commands{std::chrono::microseconds(50)};
+  Handoff<sched::StepResult> results{std::chrono::microseconds(0)};
+  std::int64_t outstanding = 0;                  // engine thread only
+  std::vector<sched::StepResult> spare_results;  // engine thread only
   std::jthread thread;           // last: joins before the rest goes
 };
 
 void CpuRunner::Impl::run() {
   for (;;) {
-    auto batch = commands.wait_drain();
-    if (batch.empty()) return;
-    for (auto& command : batch) {
-      std::visit([this](auto&& c) { execute(std::forward<decltype(c)>(c)); }, std::move(command));
-    }
+    auto command = commands.pop(/*wait=*/true);
+    if (!command) return;
+    std::visit([this](auto&& c) { execute(std::forward<decltype(c)>(c)); }, std::move(*command));
   }
 }
 
 void CpuRunner::Impl::execute(AddSequence&& command) {
   Sampler sampler(command.request, command.choice, parts.info.vocab_size, parts.info.end_ids);
+  const auto prompt = static_cast<std::int32_t>(command.request->prompt.size());
+  sampler.reserve(std::clamp(parts.info.max_model_len - prompt, 0, command.request->sampling.max_tokens));
   const bool added =
       sequences.try_emplace(command.seq, SequenceState{std::move(command.request), std::move(sampler)})
           .second;
@@ -175,6 +155,9 @@ void CpuRunner::Impl::begin_items(const sched::StepPlan& plan, sched::StepResult
     out.seq = item.seq;
     out.epoch = item.epoch;
     out.position = item.start + item.count;
+    out.tokens.clear();
+    out.prompt_logprobs.clear();
+    out.status = sched::ItemStatus::kOk;
     const auto tokens =
         std::span(plan.tokens)
             .subspan(static_cast<std::size_t>(item.token_offset), static_cast<std::size_t>(item.count));
@@ -295,29 +278,34 @@ void CpuRunner::Impl::sample_rows(const sched::StepPlan& plan, std::span<const L
   if (failed) throw std::bad_alloc();
 }
 
-void CpuRunner::Impl::execute(sched::StepPlan&& plan) {
+void CpuRunner::Impl::execute(Launch&& launch) {
   parts.device->wake();
   const double start = clock.now();
-  sched::StepResult result;
+  auto& result = launch.result;
   try {
-    CHECK(plan.rows() > 0 && plan.rows() <= parts.plan.max_rows);
-    begin_items(plan, result);
-    copy_blocks(plan, parts.kv, parts.device->ops(), parts.device->stream());
-    parts.decoder->forward(builder.build(plan, last_tokens, parts.kv), workspace, hidden.data());
-    for (auto rows = builder.logits_rows(); !rows.empty();) {
-      const auto part = rows.first(std::min(rows.size(), logits_capacity));
-      compute_logits(part);
-      for (std::size_t i = 0; i < part.size(); ++i) {  // first: sampling modifies rows
-        score_prompt(part[i], i, result.items[static_cast<std::size_t>(part[i].item)]);
-      }
-      sample_rows(plan, part, result);
-      rows = rows.subspan(part.size());
-    }
+    compute(launch.plan, result);
   } catch (const std::exception& e) {
     result.fatal = Error{ErrorCode::kInternal, std::string("the device thread failed: ") + e.what(), {}, 0};
   }
   result.seconds = clock.now() - start;
+  result.spent = std::move(launch.plan);
   results.push(std::move(result));
+}
+
+void CpuRunner::Impl::compute(const sched::StepPlan& plan, sched::StepResult& result) {
+  CHECK(plan.rows() > 0 && plan.rows() <= parts.plan.max_rows);
+  begin_items(plan, result);
+  copy_blocks(plan, parts.kv, parts.device->ops(), parts.device->stream());
+  parts.decoder->forward(builder.build(plan, last_tokens, parts.kv), workspace, hidden.data());
+  for (auto rows = builder.logits_rows(); !rows.empty();) {
+    const auto part = rows.first(std::min(rows.size(), logits_capacity));
+    compute_logits(part);
+    for (std::size_t i = 0; i < part.size(); ++i) {  // first: sampling modifies rows
+      score_prompt(part[i], i, result.items[static_cast<std::size_t>(part[i].item)]);
+    }
+    sample_rows(plan, part, result);
+    rows = rows.subspan(part.size());
+  }
 }
 
 CpuRunner::CpuRunner(CpuRunnerParts parts) : impl_(std::make_unique<Impl>(std::move(parts))) {
@@ -330,14 +318,19 @@ const RunnerInfo& CpuRunner::info() const { return impl_->parts.info; }
 
 void CpuRunner::add_sequence(SeqId seq, std::shared_ptr<const Request> request, std::int32_t choice) {
   CHECK(request->sampling.seed.has_value());
-  impl_->commands.push_always(AddSequence{seq, std::move(request), choice});
+  impl_->commands.push(AddSequence{seq, std::move(request), choice});
 }
 
-void CpuRunner::remove_sequence(SeqId seq) { impl_->commands.push_always(RemoveSequence{seq}); }
+void CpuRunner::remove_sequence(SeqId seq) { impl_->commands.push(RemoveSequence{seq}); }
 
 void CpuRunner::launch(sched::StepPlan plan) {
   ++impl_->outstanding;
-  impl_->commands.push_always(std::move(plan));
+  Launch command{std::move(plan), {}};
+  if (!impl_->spare_results.empty()) {
+    command.result = std::move(impl_->spare_results.back());
+    impl_->spare_results.pop_back();
+  }
+  impl_->commands.push(std::move(command));
 }
 
 std::optional<sched::StepResult> CpuRunner::collect(bool wait) {
@@ -345,6 +338,11 @@ std::optional<sched::StepResult> CpuRunner::collect(bool wait) {
   auto result = impl_->results.pop(wait);
   if (result) --impl_->outstanding;
   return result;
+}
+
+void CpuRunner::recycle(sched::StepResult&& result) {
+  constexpr std::size_t kMost = 4;  // more than ever are on their way
+  if (impl_->spare_results.size() < kMost) impl_->spare_results.push_back(std::move(result));
 }
 
 }  // namespace barg::runtime

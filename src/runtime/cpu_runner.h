@@ -5,8 +5,8 @@
 //                 <--- results ----                logits in sub-batches, prompt logprobs, sample
 //
 // Invariants: (1) Results come in launch order. (2) A row with NaN or +inf fails its own item and nothing
-// else. (3) Logits exist for at most kLogitsRows rows at a time, whatever a step asks for. (4) A steady-state
-// step allocates only what it returns. It does not: decide anything, know the scheduler, keep the model's
+// else. (3) Logits exist for at most kLogitsRows rows at a time, whatever a step asks for. (4) A step in the
+// steady state allocates nothing, log-probabilities apart. It does not: decide anything, know the scheduler, keep the model's
 // files.
 #pragma once
 
@@ -42,6 +42,7 @@ class CpuRunner final : public Runner {
   void remove_sequence(SeqId seq) override;
   void launch(sched::StepPlan plan) override;
   std::optional<sched::StepResult> collect(bool wait) override;
+  void recycle(sched::StepResult&& result) override;
 
  private:
   struct Impl;

@@ -46,6 +46,8 @@ class Runner {
   /// The oldest launched step, if it has finished; with `wait`, blocks until it has. nullopt if none is
   /// outstanding (or not finished, without wait).
   virtual std::optional<sched::StepResult> collect(bool wait) = 0;
+  /// The memory of a result that has been read, for a later one. Nobody must call it.
+  virtual void recycle(sched::StepResult&& result) { static_cast<void>(result); }
 };
 
 }  // namespace barg::runtime

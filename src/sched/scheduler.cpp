@@ -33,6 +33,8 @@ std::int32_t most_computed(const Request& r, std::int32_t max_model_len) {
   return limit > static_cast<std::int32_t>(r.prompt.size()) ? limit - 1 : limit;
 }
 
+constexpr std::size_t kSpareSteps = 4;  // more than ever are on their way
+
 std::string count(std::int64_t n, const char* what) {
   return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
 }
@@ -200,21 +202,35 @@ void Scheduler::leave_running(Sequence& s) {
 
 // ---- results
 
-Effects Scheduler::apply(StepResult result, double now) {
+Effects Scheduler::apply(StepResult&& result, double now) {
   CHECK(!launched_.empty() && launched_.front().id == result.id);
   if (result.fatal) return lose_device(*result.fatal, now);
-  const Launched step = std::move(launched_.front());
-  launched_.pop_front();
+  Launched step = std::move(launched_.front());
+  launched_.erase(launched_.begin());
   CHECK(step.items.size() == result.items.size());
   kv_.retire(step.id);
   cost_.observe(step.cost, result.seconds);
-  Effects effects;
+  Effects effects = std::move(spare_effects_);
   for (std::size_t i = 0; i < step.items.size(); ++i) {
     CHECK(step.items[i].seq->id == result.items[i].seq);
     --step.items[i].seq->in_flight;  // one by one: a sequence named further down must not be forgotten yet
     apply_item(step.items[i], result.items[i], now, effects);
   }
+  if (spare_plans_.size() < kSpareSteps) spare_plans_.push_back(std::move(result.spent));
+  if (spare_items_.size() < kSpareSteps) spare_items_.push_back(std::move(step.items));
   return effects;
+}
+
+void Scheduler::recycle(Effects&& effects) {
+  const auto most = static_cast<std::size_t>(config_.options.max_num_seqs);
+  for (TokenEvent& event : effects.events) {
+    if (event.tokens.capacity() == 0 || spare_tokens_.size() >= most) continue;  // the sink kept it
+    event.tokens.clear();
+    spare_tokens_.push_back(std::move(event.tokens));
+  }
+  effects.events.clear();
+  effects.released.clear();
+  spare_effects_ = std::move(effects);
 }
 
 void Scheduler::apply_item(const LaunchedItem& item, ItemResult& result, double now, Effects& effects) {
@@ -280,6 +296,10 @@ FinishReason Scheduler::accept(Sequence& s, OutputToken token, double now, Token
   s.expected = std::max(s.expected, s.known());
   s.stats.last_token_s = now;
   if (index == 0) s.stats.first_token_s = now;
+  if (event.tokens.capacity() == 0 && !spare_tokens_.empty()) {
+    event.tokens = std::move(spare_tokens_.back());
+    spare_tokens_.pop_back();
+  }
   event.tokens.push_back(std::move(token));
   const auto in = [id](const std::vector<TokenId>& ids) {
     return std::find(ids.begin(), ids.end(), id) != ids.end();

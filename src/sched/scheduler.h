@@ -23,13 +23,10 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "barg/config.h"
@@ -121,7 +118,11 @@ class Scheduler {
   /// The next step, or nullopt: nothing can be done before a result comes back (or nothing is left to do).
   std::optional<StepPlan> plan(double now);
   /// REQUIRES `result` to be of the oldest outstanding plan.
-  Effects apply(StepResult result, double now);
+  /// What it leaves of `result` is memory that may be used again.
+  Effects apply(StepResult&& result, double now);
+  Effects apply(const StepResult& result, double now) { return apply(StepResult(result), now); }
+  /// The memory of effects that have been carried out, for later ones. Nobody must call it.
+  void recycle(Effects&& effects);
 
   std::int64_t outstanding_plans() const { return static_cast<std::int64_t>(launched_.size()); }
   /// Sequences that have not had their last event.
@@ -167,18 +168,10 @@ class Scheduler {
     StepCost cost;
     std::vector<LaunchedItem> items;
   };
-  struct DigestHash {
-    std::size_t operator()(const Digest& d) const {
-      std::size_t h;
-      std::memcpy(&h, d.data(), sizeof h);
-      return h;
-    }
-  };
-
   // -- scheduler_plan.cpp
   void start_draft();
-  std::vector<Sequence*> service_order() const;
-  std::vector<Sequence*> prefill_order() const;
+  void service_order(std::vector<Sequence*>& out) const;
+  void prefill_order(std::vector<Sequence*>& out) const;
   void serve(Sequence& s, std::int32_t rows);
   std::int32_t make_room(Sequence& s, std::int32_t rows);
   Sequence* choose_victim(const Sequence& s) const;
@@ -220,9 +213,15 @@ class Scheduler {
   std::vector<Sequence*> running_;                                          // hold blocks
   std::unordered_map<std::uint64_t, std::unique_ptr<Sequence>> sequences_;  // by SeqId
   std::unordered_map<std::uint64_t, std::vector<Sequence*>> requests_;      // by RequestId
-  std::deque<Launched> launched_;                                           // oldest first
+  std::vector<Launched> launched_;                                          // oldest first; a few
   Draft draft_;
-  std::unordered_set<Digest, DigestHash> producing_;  // blocks that the draft's prefills work on
+  std::vector<Digest> producing_;  // blocks that the draft's prefills work on, while somebody waits
+  // Memory of plans, steps and effects that are done with, so that a step in the steady state allocates nothing.
+  std::vector<Sequence*> order_;  // scratch of plan()
+  std::vector<StepPlan> spare_plans_;
+  std::vector<std::vector<LaunchedItem>> spare_items_;
+  std::vector<std::vector<OutputToken>> spare_tokens_;
+  Effects spare_effects_;
   std::int64_t unfinished_ = 0, paused_ = 0;
   std::int64_t deferred_ = 0;  // at the last plan
   std::uint64_t arrivals_ = 0, admitted_ = 0, last_step_ = 0;

@@ -13,16 +13,26 @@ constexpr std::size_t kScan = 32;                // waiting sequences looked at 
 constexpr std::int32_t kUnfinishedPrefills = 4;  // sequences that may be in the middle of their prompt
 constexpr double kPrefillShare = 1.25;  // prefill may stretch a step of decodes alone that misses the target
 
+/// The youngest of some used objects, or a new one.
+template <class T>
+T take_spare(std::vector<T>& spare) {
+  if (spare.empty()) return {};
+  T out = std::move(spare.back());
+  spare.pop_back();
+  return out;
+}
+
 }  // namespace
 
 std::optional<StepPlan> Scheduler::plan(double now) {
   if (outstanding_plans() > config_.options.pipeline_depth) return std::nullopt;
   start_draft();
-  for (Sequence* s : service_order()) serve(*s, 1);
+  service_order(order_);
+  for (Sequence* s : order_) serve(*s, 1);
   allow_prefill();
-  const std::vector<Sequence*> prefills = prefill_order();
-  for (Sequence* s : prefills) {
-    const bool share = s != prefills.back() || waiting_.size() > 0;
+  prefill_order(order_);
+  for (Sequence* s : order_) {
+    const bool share = s != order_.back() || waiting_.size() > 0;
     serve(*s, chunk(s->scheduled, s->outstanding(), share));
   }
   if (!draft_.preempted) admit_waiting(now);
@@ -32,9 +42,14 @@ std::optional<StepPlan> Scheduler::plan(double now) {
 }
 
 void Scheduler::start_draft() {
-  draft_ = {};
-  draft_.id = static_cast<StepId>(last_step_ + 1);
-  draft_.budget = config_.max_rows;
+  Draft fresh;
+  fresh.id = static_cast<StepId>(last_step_ + 1);
+  fresh.budget = config_.max_rows;
+  fresh.items = std::move(draft_.items);
+  fresh.copies = std::move(draft_.copies);
+  fresh.items.clear();
+  fresh.copies.clear();
+  draft_ = std::move(fresh);
   producing_.clear();
   deferred_ = 0;
 }
@@ -43,8 +58,8 @@ void Scheduler::start_draft() {
 
 /// Decodes, longest unserved first. If the budget cannot serve them all, prefills take part with one row
 /// each, so that every running sequence is served within running / budget plans.
-std::vector<Sequence*> Scheduler::service_order() const {
-  std::vector<Sequence*> out;
+void Scheduler::service_order(std::vector<Sequence*>& out) const {
+  out.clear();
   for (Sequence* s : running_) {
     if (s->decoding()) out.push_back(s);
   }
@@ -56,11 +71,10 @@ std::vector<Sequence*> Scheduler::service_order() const {
   std::sort(out.begin(), out.end(), [](const Sequence* a, const Sequence* b) {
     return std::tie(a->served, a->first_scheduled) < std::tie(b->served, b->first_scheduled);
   });
-  return out;
 }
 
-std::vector<Sequence*> Scheduler::prefill_order() const {
-  std::vector<Sequence*> out;
+void Scheduler::prefill_order(std::vector<Sequence*>& out) const {
+  out.clear();
   for (Sequence* s : running_) {
     if (s->drafted == 0 && s->outstanding() > 1) out.push_back(s);
   }
@@ -68,7 +82,6 @@ std::vector<Sequence*> Scheduler::prefill_order() const {
     return std::tie(a->request->priority, a->first_scheduled) <
            std::tie(b->request->priority, b->first_scheduled);
   });
-  return out;
 }
 
 void Scheduler::serve(Sequence& s, std::int32_t rows) {
@@ -149,11 +162,11 @@ void Scheduler::add_rows(Sequence& s, std::int32_t rows) {
   s.drafted += rows;
   draft_.budget -= rows;
   draft_.cost += StepCost::of(start, rows);
-  if (!config_.kv.enable_prefix_caching) return;
+  if (!config_.kv.enable_prefix_caching || waiting_.size() == 0) return;
   const std::int32_t b = kv_.block_tokens();
   const std::int32_t full_blocks = s.known() / b;
   for (std::int32_t i = start / b; i < full_blocks && i * b < start + rows; ++i) {
-    producing_.insert(kv_.key(s.kv, s.log(), i));
+    producing_.push_back(kv_.key(s.kv, s.log(), i));
   }
 }
 
@@ -208,6 +221,7 @@ void Scheduler::top_up() {
 // ---- admission
 
 void Scheduler::admit_waiting(double now) {
+  if (waiting_.size() == 0 || static_cast<std::int32_t>(running_.size()) >= config_.options.max_num_seqs) return;
   std::vector<Sequence*> blocked;
   const std::vector<Sequence*> candidates = waiting_.front(now, kScan);
   for (Sequence* s : candidates) {
@@ -260,7 +274,8 @@ bool Scheduler::in_production(Sequence& s) {
   if (!reads_cache(s) || producing_.empty()) return false;
   const std::int32_t b = kv_.block_tokens();
   const std::int32_t next = kv_.match(s.kv, s.log(), s.known()) / b;
-  return (next + 1) * b <= s.known() && producing_.contains(kv_.key(s.kv, s.log(), next));
+  if ((next + 1) * b > s.known()) return false;
+  return std::find(producing_.begin(), producing_.end(), kv_.key(s.kv, s.log(), next)) != producing_.end();
 }
 
 Scheduler::Admitted Scheduler::admit(Sequence& s, double now, bool share) {
@@ -291,6 +306,8 @@ void Scheduler::enter(Sequence& s, std::int32_t hit, double now) {
   waiting_.erase(s);
   running_.push_back(&s);
   s.state = SeqState::kRunning;
+  s.outputs.reserve(static_cast<std::size_t>(s.limit - s.prompt()));
+  kv_.expect(s.kv, s.limit);
   s.processed = s.scheduled = hit;
   s.bypassed = 0;
   ++counters_.admissions;
@@ -309,12 +326,18 @@ void Scheduler::enter(Sequence& s, std::int32_t hit, double now) {
 // ---- the plan as data
 
 StepPlan Scheduler::launch() {
-  StepPlan plan;
+  StepPlan plan = take_spare(spare_plans_);
+  plan.items.clear();
+  plan.tokens.clear();
+  plan.tables.clear();
+  plan.block_ids.clear();
+  plan.copies.clear();
   plan.id = draft_.id;
   plan.num_groups = kv_.num_groups();
   plan.predicted_s = cost_.predict(draft_.cost);
   for (const kv::TailCopy& c : draft_.copies) plan.copies.push_back({c.group, c.src, c.dst, c.tokens});
-  Launched launched{.id = draft_.id, .cost = draft_.cost, .items = {}};
+  Launched launched{.id = draft_.id, .cost = draft_.cost, .items = take_spare(spare_items_)};
+  launched.items.clear();
   ++last_step_;
   ++counters_.steps;
   counters_.mixed_steps += draft_.decodes > 0 && draft_.prefills > 0 ? 1 : 0;
