@@ -198,6 +198,27 @@ struct Wide {
   static std::uint32_t equal(Reg a, Reg b) {
     return bits(a, b, [](__m256 x, __m256 y) { return _mm256_cmp_ps(x, y, _CMP_EQ_OQ); });
   }
+  /// 16 bits each, round to nearest even.
+  static void store_f16(std::uint16_t* p, Reg a) {
+    auto* out = reinterpret_cast<__m128i*>(p);
+    _mm_storeu_si128(out, _mm256_cvtps_ph(a.low, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128(out + 1, _mm256_cvtps_ph(a.high, _MM_FROUND_TO_NEAREST_INT));
+  }
+  static void store_bf16(std::uint16_t* p, Reg a) {
+    const auto narrow = [](__m256 v) {
+      const __m256i bits = _mm256_castps_si256(v);
+      const __m256i top = _mm256_srli_epi32(bits, 16);
+      const __m256i odd = _mm256_and_si256(top, _mm256_set1_epi32(1));
+      const __m256i half = _mm256_add_epi32(_mm256_set1_epi32(0x7fff), odd);
+      const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16);
+      const __m256i quiet = _mm256_or_si256(top, _mm256_set1_epi32(0x40));
+      const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+      return _mm256_blendv_epi8(rounded, quiet, is_nan);
+    };
+    const __m256i packed = _mm256_packus_epi32(narrow(a.low), narrow(a.high));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xd8));
+  }
+
   /// The 32 elements of block b of a row in Form::kInt8.
   static void quantise(Reg v0, Reg v1, const QuantisedRows& out, std::int64_t row, int b) {
     quantise_block(v0.low, v0.high, v1.low, v1.high, out, row, b);

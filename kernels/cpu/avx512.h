@@ -164,6 +164,21 @@ struct Wide {
   static Reg keep(Mask m, Reg a) { return _mm512_maskz_mov_ps(m, a); }
   static std::uint32_t nans(Reg a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
   static std::uint32_t equal(Reg a, Reg b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+  /// 16 bits each, round to nearest even.
+  static void store_f16(std::uint16_t* p, Reg a) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+  }
+  static void store_bf16(std::uint16_t* p, Reg a) {
+    const __m512i bits = _mm512_castps_si512(a);
+    const __m512i top = _mm512_srli_epi32(bits, 16);
+    const __m512i odd = _mm512_and_si512(top, _mm512_set1_epi32(1));
+    const __m512i half = _mm512_add_epi32(_mm512_set1_epi32(0x7fff), odd);
+    const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, half), 16);
+    const __m512i quiet = _mm512_or_si512(top, _mm512_set1_epi32(0x40));
+    const __m512i narrow = _mm512_mask_mov_epi32(rounded, static_cast<Mask>(nans(a)), quiet);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(narrow));
+  }
+
   /// The 32 elements of block b of a row in Form::kInt8.
   static void quantise(Reg v0, Reg v1, const QuantisedRows& out, std::int64_t row, int b) {
     quantise_block(v0, v1, out, row, b);

@@ -25,6 +25,7 @@ const OpTable& avx512_ops() {
     t.linear = linear;
     t.gated_linear = gated_linear;
     t.attention = attention_avx512;
+    t.rope_kv_write = rope_kv_write_avx512;
     return t;
   }();
   return kTable;
