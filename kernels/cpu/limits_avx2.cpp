@@ -28,18 +28,24 @@ inline __m256i fresh(__m256i v) {
   return v;
 }
 
+/// vpmaddubsw that cannot be moved out of a loop: `w` might have changed.
+inline __m256i products(__m256i& w, __m256i x) {
+  asm volatile("" : "+x"(w));
+  return _mm256_maddubs_epi16(w, x);
+}
+
 void int8_loop(std::int64_t rounds) {
   constexpr int kInts = 8;
   __m256i acc[kInts];
 #pragma GCC unroll 8
   for (__m256i& a : acc) a = _mm256_setzero_si256();
   const __m256i ones = _mm256_set1_epi16(1);
-  const __m256i w = _mm256_set1_epi8(15);
+  __m256i w = _mm256_set1_epi8(15);
   const __m256i x = _mm256_set1_epi8(-3);
   for (std::int64_t i = 0; i < rounds; ++i) {
 #pragma GCC unroll 8
     for (__m256i& a : acc) {
-      a = fresh(_mm256_add_epi32(a, _mm256_madd_epi16(fresh(_mm256_maddubs_epi16(w, x)), ones)));
+      a = fresh(_mm256_add_epi32(a, _mm256_madd_epi16(products(w, x), ones)));
     }
   }
 }
@@ -50,14 +56,14 @@ void int4_loop(std::int64_t rounds) {
 #pragma GCC unroll 6
   for (__m256i& a : acc) a = _mm256_setzero_si256();
   const __m256i ones = _mm256_set1_epi16(1);
-  const __m256i w = _mm256_set1_epi8(15);
+  __m256i w = _mm256_set1_epi8(15);
   const __m256i x = _mm256_set1_epi8(-3);
   for (std::int64_t i = 0; i < rounds; ++i) {
 #pragma GCC unroll 6
     for (__m256i& a : acc) {
-      __m256i pairs = fresh(_mm256_maddubs_epi16(w, x));
+      __m256i pairs = products(w, x);
 #pragma GCC unroll 3
-      for (int g = 0; g < 3; ++g) pairs = fresh(_mm256_add_epi16(pairs, fresh(_mm256_maddubs_epi16(w, x))));
+      for (int g = 0; g < 3; ++g) pairs = fresh(_mm256_add_epi16(pairs, products(w, x)));
       a = fresh(_mm256_add_epi32(a, _mm256_madd_epi16(pairs, ones)));
     }
   }
