@@ -80,7 +80,7 @@ void one_row(const Panels& panels, const QuantisedRows& x, std::int64_t row, flo
   const std::int8_t* q = x.row_q(row);
   const int blocks = x.k / kQuantBlock;
   for (int b = 0; b < blocks; ++b, q += kQuantBlock) {
-    fetch_ahead<T>(panels, b, blocks);
+    fetch_ahead<T, kAheadOneRow>(panels, b, blocks);
     const std::int64_t half = x.half(row, b);
     const __m256 scaled_sum = _mm256_set1_ps(x.scaled_sum[x.block(row, b)]);
 #pragma GCC unroll 4

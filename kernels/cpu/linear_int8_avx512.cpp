@@ -58,7 +58,7 @@ void one_row(const Panels& panels, const QuantisedRows& x, std::int64_t row, flo
   const std::int32_t* sum = x.sum + x.half(row, 0);
   const float* scaled_sum = x.scaled_sum + x.block(row, 0);
   for (int b = 0; b < x.k / kQuantBlock; ++b) {
-    fetch_ahead<T>(panels, b, x.k / kQuantBlock);
+    fetch_ahead<T, kAheadOneRow>(panels, b, x.k / kQuantBlock);
     const std::size_t at = panel_bytes(T, b * kQuantBlock);
     __m512i a[kUnits];
 #pragma GCC unroll 8
@@ -142,7 +142,7 @@ template <DType T>
 void several_rows(const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows, float* acc) {
   for (int i = 0; i < rows * kItemPanels; ++i) _mm512_store_ps(acc + i * kPanel, _mm512_setzero_ps());
   for (int b = 0; b < x.k / kQuantBlock; ++b) {
-    fetch_ahead<T>(panels, b, x.k / kQuantBlock);
+    fetch_ahead<T, kAheadRows>(panels, b, x.k / kQuantBlock);
     const std::byte* blocks[kItemPanels];
     for (int i = 0; i < panels.count; ++i) blocks[i] = panels.data[i] + panel_bytes(T, b * kQuantBlock);
     int i = 0;
