@@ -347,7 +347,7 @@ class SmolLm2 {
                               kDim};
     ops::Stream& s = device_.stream();
     const auto segments = static_cast<std::int32_t>(segments_.size());
-    ops_.rms_norm(s, {x_.data(), nullptr, norm_.data(), 0.0f, 1e-5f, rows_, kHidden, h_.data()});
+    ops_.rms_norm(s, {x_.data(), norm_.data(), 0.0f, 1e-5f, rows_, kHidden, h_.data()});
     linear(layer, h_.data(), rows_, kHidden, qkv_.data(), kQkv);
     ops_.rope_kv_write(
         s, {qkv_.data(), qkv_.data() + kHeads * kDim, qkv_.data() + (kHeads + kKvHeads) * kDim, kQkv, kQkv,
@@ -355,7 +355,7 @@ class SmolLm2 {
     ops_.attention(s, {qkv_.data(), kQkv, attended_.data(), kHidden, 0.125f, 0, kHeads, kv, segments_.data(),
                        segments, workspace_.data});
     linear(kLayers + layer, attended_.data(), rows_, kHidden, h_.data(), kHidden);
-    ops_.rms_norm(s, {x_.data(), h_.data(), norm_.data(), 0.0f, 1e-5f, rows_, kHidden, attended_.data()});
+    ops_.rms_norm(s, {x_.data(), norm_.data(), 0.0f, 1e-5f, rows_, kHidden, attended_.data()});
     linear(2 * kLayers + layer, attended_.data(), rows_, kHidden, gate_up_.data(), 2 * kMlp);
     ops_.silu_mul(s, {gate_up_.data(), gate_up_.data() + kMlp, 2 * kMlp, rows_, kMlp, act_.data()});
     linear(3 * kLayers + layer, act_.data(), rows_, kMlp, h_.data(), kHidden);

@@ -53,16 +53,14 @@ constexpr Form prepared_form(Recipe recipe, DType weight) {
   return recipe == Recipe::kInt8 && block_elements(weight) > 1 ? Form::kInt8 : Form::kF32;
 }
 
-/// if residual: x[r] += residual[r] first (x is updated in place); then
 /// out[r, i] = x[r, i] / sqrt(mean_j x[r, j]^2 + eps) * (weight[i] + weight_offset).
 struct RmsNormParams {
-  float* x;                ///< [R, H]
-  const float* residual;   ///< [R, H] or nullptr
+  const float* x;          ///< [R, H]
   const float* weight;     ///< [H]
   float weight_offset;     ///< 0, or 1 for (1 + w) norms
   float eps;
   std::int32_t rows, dim;
-  float* out;              ///< [R, H] or nullptr; may alias neither x nor residual
+  float* out;              ///< [R, H] or nullptr; may not alias x
   void* prepared = nullptr;  ///< [R, H] in Form::kInt8 as well, or nullptr. REQUIRES dim % 32 == 0
 };
 
@@ -169,14 +167,7 @@ struct SiluMulParams {
   const float* up;           ///< [R, I], row stride in_stride
   std::int64_t in_stride;
   std::int32_t rows, dim;
-  float* out;                ///< [R, I] dense
-};
-
-/// x[r] += y[r].
-struct AddParams {
-  float* x;
-  const float* y;
-  std::int32_t rows, dim;
+  float* out;                ///< [R, I] dense; may be gate or up where that is dense
 };
 
 /// Per row: max logit with its lowest index, and log(sum exp(x - max)) + max over `dim` entries, in the fixed
@@ -217,6 +208,8 @@ struct BlockCopyParams {
 };
 
 /// Sum of `x` over the ranks of a group, added in rank order. World size 1: nothing to do, still called.
+/// x is the residual stream after a row-parallel projection: rank 0 has added its part to it (`accumulate`),
+/// the other ranks hold their parts alone.
 struct AllReduceParams {
   float* x;
   std::int64_t count;
@@ -243,7 +236,6 @@ struct OpTable {
   void (*rope_kv_write)(Stream&, const RopeKvParams&);
   void (*attention)(Stream&, const AttentionParams&);
   void (*silu_mul)(Stream&, const SiluMulParams&);
-  void (*add)(Stream&, const AddParams&);
   void (*row_stats)(Stream&, const RowStatsParams&);
   std::int32_t (*gumbel_filter)(const GumbelFilterParams&);  ///< the number of hits
   void (*copy_blocks)(Stream&, const BlockCopyParams&);

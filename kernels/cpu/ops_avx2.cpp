@@ -109,25 +109,27 @@ inline void by_lanes(std::int32_t dim, F&& f) {
 }
 
 void rms_norm_row(const RmsNormParams& p, std::int32_t r) {
-  float* x = p.x + std::int64_t{r} * p.dim;
-  float* out = p.out + std::int64_t{r} * p.dim;
-  const float* residual = p.residual != nullptr ? p.residual + std::int64_t{r} * p.dim : nullptr;
+  const float* x = p.x + std::int64_t{r} * p.dim;
+  float* out = p.out != nullptr ? p.out + std::int64_t{r} * p.dim : nullptr;
   __m256 lanes[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
   by_lanes(p.dim, [&](std::int32_t i, std::int32_t count, int half) {
-    __m256 v = load_some(x + i, count);
-    if (residual != nullptr) {
-      v = _mm256_add_ps(v, load_some(residual + i, count));
-      store_some(x + i, count, v);
-    }
+    const __m256 v = load_some(x + i, count);
     lanes[half] = _mm256_fmadd_ps(v, v, lanes[half]);  // a missing lane adds +0 to a sum >= 0
   });
   const float mean = fold16(lanes[0], lanes[1]) / static_cast<float>(p.dim);
   const __m256 inverse = _mm256_set1_ps(1.0f / __builtin_sqrtf(mean + p.eps));
   const __m256 offset = _mm256_set1_ps(p.weight_offset);
-  for (std::int32_t i = 0; i < p.dim; i += 8) {
+  const auto value = [&](std::int32_t i) {
     const __m256 w = _mm256_add_ps(load_some(p.weight + i, p.dim - i), offset);
-    store_some(out + i, p.dim - i, _mm256_mul_ps(_mm256_mul_ps(load_some(x + i, p.dim - i), inverse), w));
+    return _mm256_mul_ps(_mm256_mul_ps(load_some(x + i, p.dim - i), inverse), w);
+  };
+  if (out != nullptr) {
+    for (std::int32_t i = 0; i < p.dim; i += 8) store_some(out + i, p.dim - i, value(i));
   }
+  if (p.prepared == nullptr) return;
+  const QuantisedRows prepared = quantised_rows(p.prepared, p.rows, p.dim);
+  for (std::int32_t i = 0; i < p.dim; i += kQuantBlock)
+    quantise_block(value(i), value(i + 8), value(i + 16), value(i + 24), prepared, r, i / kQuantBlock);
 }
 
 void rms_norm(Stream& s, const RmsNormParams& p) {
@@ -147,17 +149,6 @@ void silu_mul(Stream& s, const SiluMulParams& p) {
         store_some(out + i, p.dim - i, _mm256_mul_ps(v, load_some(up + i, p.dim - i)));
       }
     }
-  });
-}
-
-void add(Stream& s, const AddParams& p) {
-  parallel_rows(s, p.rows, p.dim, [&](std::int32_t begin, std::int32_t end) {
-    const std::int64_t last = std::int64_t{end} * p.dim;
-    std::int64_t i = std::int64_t{begin} * p.dim;
-    for (; i + 8 <= last; i += 8) {
-      _mm256_storeu_ps(p.x + i, _mm256_add_ps(_mm256_loadu_ps(p.x + i), _mm256_loadu_ps(p.y + i)));
-    }
-    for (; i < last; ++i) p.x[i] += p.y[i];
   });
 }
 
@@ -244,7 +235,6 @@ const OpTable& avx2_ops() {
       .rope_kv_write = rope_kv_write_avx2,
       .attention = attention_avx2,
       .silu_mul = silu_mul,
-      .add = add,
       .row_stats = row_stats,
       .gumbel_filter = gumbel_filter_avx2,
       .copy_blocks = copy_blocks,

@@ -210,15 +210,11 @@ void gated_linear(Stream& s, const GatedLinearParams& p) {
 
 // --- rows ------------------------------------------------------------------------------------------------
 
-/// x += residual; sum of squares over 16 lanes by fma; inverse = 1 / sqrt(sum / dim + eps);
+/// Sum of squares over 16 lanes by fma; inverse = 1 / sqrt(sum / dim + eps);
 /// out = (x * inverse) * (weight + offset).
 void rms_norm(Stream&, const RmsNormParams& p) {
   for (std::int32_t r = 0; r < p.rows; ++r) {
-    float* x = p.x + std::int64_t{r} * p.dim;
-    if (p.residual != nullptr) {
-      const float* residual = p.residual + std::int64_t{r} * p.dim;
-      for (std::int32_t i = 0; i < p.dim; ++i) x[i] += residual[i];
-    }
+    const float* x = p.x + std::int64_t{r} * p.dim;
     float lanes[kLanes] = {};
     for (std::int32_t i = 0; i < p.dim; ++i) lanes[i % kLanes] = fma(x[i], x[i], lanes[i % kLanes]);
     const float mean = fold_lanes(lanes) / static_cast<float>(p.dim);
@@ -241,11 +237,6 @@ void silu_mul(Stream&, const SiluMulParams& p) {
       p.out[std::int64_t{r} * p.dim + i] = silu(p.gate[r * p.in_stride + i]) * p.up[r * p.in_stride + i];
     }
   }
-}
-
-void add(Stream&, const AddParams& p) {
-  const std::int64_t count = std::int64_t{p.rows} * p.dim;
-  for (std::int64_t i = 0; i < count; ++i) p.x[i] += p.y[i];
 }
 
 /// logsumexp = log(sum over 16 lanes of exp(x - max)) + max.
@@ -458,7 +449,6 @@ const OpTable& scalar_ops() {
       .rope_kv_write = rope_kv_write,
       .attention = attention,
       .silu_mul = silu_mul,
-      .add = add,
       .row_stats = row_stats,
       .gumbel_filter = gumbel_filter_scalar,
       .copy_blocks = copy_blocks,

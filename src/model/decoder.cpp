@@ -16,9 +16,9 @@ constexpr std::size_t kAlign = 64;
 /// Where each buffer of a step lies in the workspace. Attention's and the feed-forward's share one region:
 /// neither outlives its half of a layer.
 struct Layout {
-  std::size_t x, h, y, cos, sin, linear, attention;
-  std::size_t qkv, context;  // attention half
-  std::size_t gate_up, act;  // feed-forward half
+  std::size_t x, h, cos, sin, prepared, attention;
+  std::size_t qkv, context;           // attention half
+  std::size_t act, up, prepared_act;  // feed-forward half
   std::size_t total;
 };
 
@@ -31,26 +31,21 @@ Layout make_layout(const DecoderSpec& s, const ops::OpTable& ops, Recipe recipe,
   const auto floats = [&](std::int64_t width) {
     return bytes(rows * static_cast<std::size_t>(width) * sizeof(float));
   };
-  const std::int64_t q = std::int64_t{s.num_q_heads} * s.head_dim,
-                     kv = std::int64_t{s.num_kv_heads} * s.head_dim;
+  const std::int32_t q = s.num_q_heads * s.head_dim, kv = s.num_kv_heads * s.head_dim;
   Layout l{};
   l.x = floats(s.hidden);
   l.h = floats(s.hidden);
-  l.y = floats(s.hidden);
   l.cos = floats(s.rope.rotary_dim / 2);
   l.sin = floats(s.rope.rotary_dim / 2);
-  std::size_t linear = 0;
-  for (const std::int64_t k : {std::int64_t{s.hidden}, q, std::int64_t{s.ffn}}) {
-    linear = std::max(linear, ops.prepared_bytes(max_rows, static_cast<std::int32_t>(k), recipe));
-  }
-  l.linear = bytes(linear);
+  l.prepared = bytes(ops.prepared_bytes(max_rows, std::max(s.hidden, q), recipe));
   l.attention = bytes(ops.attention_workspace_bytes(max_rows, s.num_q_heads, s.head_dim));
   const std::size_t shared = at;
-  l.qkv = floats(q + 2 * kv);
+  l.qkv = floats(q + 2 * std::int64_t{kv});
   l.context = floats(q);
   const std::size_t attention_end = std::exchange(at, shared);
-  l.gate_up = floats(2 * std::int64_t{s.ffn});
   l.act = floats(s.ffn);
+  l.up = floats(s.ffn);
+  l.prepared_act = bytes(ops.prepared_bytes(max_rows, s.ffn, recipe));
   l.total = std::max(attention_end, at);
   return l;
 }
@@ -72,12 +67,28 @@ Workspace& Workspace::operator=(Workspace&& o) noexcept {
   return *this;
 }
 
+/// Rows between two operations: as floats, prepared for the recipe, or both, as the readers want them.
+struct Rows {
+  float* x;
+  void* prepared;
+  bool ready = false;  ///< `prepared` holds them already; else linear prepares them there, from x
+};
+
+/// Where a matrix product goes.
+struct Output {
+  float* y;
+  std::int64_t stride;
+  bool accumulate = false;
+  float* block_max = nullptr;
+};
+
 /// The buffers of one step and the batch they belong to.
 struct Step {
   const ForwardBatch& batch;
   std::int32_t rows;
-  float *x, *h, *y, *cos, *sin, *qkv, *context, *gate_up, *act;
-  void *linear, *attention;
+  float *x, *cos, *sin, *qkv, *up;
+  Rows h, context, act;
+  void* attention;
 };
 
 struct Decoder::Impl {
@@ -97,37 +108,55 @@ struct Decoder::Impl {
   void forward(const ForwardBatch& batch, Workspace& workspace, float* hidden_out);
   void attention_half(const Step& s, std::int32_t layer);
   void ffn_half(const Step& s, std::int32_t layer);
+  Rows gated(const Step& s, const LayerWeights& w, const Rows& h);
 
-  /// The one way to multiply by a weight. `y` [rows, p.n] dense.
-  void linear(const Projection& p, const float* x, std::int32_t rows, void* scratch, float* y) {
-    for (const ProjectionPart& part : p.parts) {
-      ops.linear(stream, {.weight = part.weight,
-                          .recipe = recipe,
-                          .x = x,
-                          .rows = rows,
-                          .x_stride = p.k,
-                          .bias = part.bias,
-                          .out = y + part.out_offset,
-                          .out_stride = p.n,
-                          .workspace = scratch});
-    }
+  bool reads_prepared(const ProjectionPart& p) const {
+    return ops::prepared_form(recipe, p.weight.dtype) != ops::Form::kF32;
   }
 
-  /// h = norm(x), after x += residual when there is one.
-  void norm(const Step& s, const float* residual, const float* weight, float* out) {
+  /// `buffers` without those that no part of `p` reads: what a producer has to write.
+  Rows wanted(const Projection& p, const Rows& buffers) const {
+    Rows out{nullptr, nullptr, true};
+    for (const ProjectionPart& part : p.parts) {
+      if (reads_prepared(part))
+        out.prepared = buffers.prepared;
+      else
+        out.x = buffers.x;
+    }
+    return out;
+  }
+
+  /// The one way to multiply by a weight.
+  void linear(const ProjectionPart& p, const Rows& in, std::int32_t rows, const Output& out) {
+    ops.linear(stream, {.weight = p.weight,
+                        .recipe = recipe,
+                        .x = in.x,
+                        .rows = rows,
+                        .x_stride = p.weight.k,
+                        .bias = p.bias,
+                        .out = out.y,
+                        .out_stride = out.stride,
+                        .workspace = in.prepared,
+                        .prepared = in.ready && reads_prepared(p) ? in.prepared : nullptr,
+                        .accumulate = out.accumulate,
+                        .block_max = out.block_max});
+  }
+
+  /// x += W in, row-parallel: summed over the ranks, of which the first adds to the residual stream.
+  void add_projection(const Step& s, const Projection& p, const Rows& in) {
+    for (const ProjectionPart& part : p.parts) linear(part, in, s.rows, {s.x + part.out_offset, p.n, true});
+    ops.all_reduce(stream, {.x = s.x, .count = std::int64_t{s.rows} * spec.hidden, .rank = 0, .world = 1});
+  }
+
+  void norm(const Step& s, const float* weight, const Rows& to) {
     ops.rms_norm(stream, {.x = s.x,
-                          .residual = residual,
                           .weight = weight,
                           .weight_offset = 0,
                           .eps = spec.rms_eps,
                           .rows = s.rows,
                           .dim = spec.hidden,
-                          .out = out});
-  }
-
-  /// Sums a row-parallel projection's output over the ranks.
-  void all_reduce(const Step& s) {
-    ops.all_reduce(stream, {.x = s.y, .count = std::int64_t{s.rows} * spec.hidden, .rank = 0, .world = 1});
+                          .out = to.x,
+                          .prepared = to.prepared});
   }
 
   void observe(std::int32_t layer, const Step& s) {
@@ -143,7 +172,9 @@ void Decoder::Impl::attention_half(const Step& s, std::int32_t layer) {
   const std::int64_t q_width = std::int64_t{spec.num_q_heads} * spec.head_dim;
   const std::int64_t kv_width = std::int64_t{spec.num_kv_heads} * spec.head_dim;
   const auto num_segments = static_cast<std::int32_t>(group.segments.size());
-  linear(w.qkv, s.h, s.rows, s.linear, s.qkv);
+  const Rows h = wanted(w.qkv, s.h);
+  norm(s, w.attn_norm, h);
+  for (const ProjectionPart& part : w.qkv.parts) linear(part, h, s.rows, {s.qkv + part.out_offset, w.qkv.n});
   ops.rope_kv_write(stream, {.q = s.qkv,
                              .k = s.qkv + q_width,
                              .v = s.qkv + q_width + kv_width,
@@ -156,9 +187,11 @@ void Decoder::Impl::attention_half(const Step& s, std::int32_t layer) {
                              .kv = kv,
                              .segments = group.segments.data(),
                              .num_segments = num_segments});
+  // Blocks of prepared rows do not straddle heads; where they would, linear prepares the rows itself.
+  const Rows context = spec.head_dim % 32 == 0 ? wanted(w.attn_out, s.context) : s.context;
   ops.attention(stream, {.q = s.qkv,
                          .q_stride = w.qkv.n,
-                         .out = s.context,
+                         .out = context.x,
                          .out_stride = q_width,
                          .scale = spec.attention_scale,
                          .window = spec.layers[static_cast<std::size_t>(layer)].window,
@@ -166,42 +199,62 @@ void Decoder::Impl::attention_half(const Step& s, std::int32_t layer) {
                          .kv = kv,
                          .segments = group.segments.data(),
                          .num_segments = num_segments,
-                         .workspace = s.attention});
-  linear(w.attn_out, s.context, s.rows, s.linear, s.y);
-  all_reduce(s);
+                         .workspace = s.attention,
+                         .prepared = context.ready ? context.prepared : nullptr});
+  add_projection(s, w.attn_out, context);
+}
+
+/// silu(gate h) * up h. Fused where gate and up are stored alike.
+Rows Decoder::Impl::gated(const Step& s, const LayerWeights& w, const Rows& h) {
+  const ProjectionPart &gate = w.gate_up.parts[0], &up = w.gate_up.parts[1];
+  if (gate.weight.dtype == up.weight.dtype) {
+    const Rows act = wanted(w.down, s.act);
+    ops.gated_linear(stream, {.gate = gate.weight,
+                              .up = up.weight,
+                              .recipe = recipe,
+                              .x = h.x,
+                              .rows = s.rows,
+                              .x_stride = spec.hidden,
+                              .gate_bias = gate.bias,
+                              .up_bias = up.bias,
+                              .out = act.x,
+                              .prepared_out = act.prepared,
+                              .workspace = nullptr,
+                              .prepared = h.prepared});
+    return act;
+  }
+  linear(gate, h, s.rows, {s.act.x, spec.ffn});
+  linear(up, h, s.rows, {s.up, spec.ffn});
+  ops.silu_mul(
+      stream,
+      {.gate = s.act.x, .up = s.up, .in_stride = spec.ffn, .rows = s.rows, .dim = spec.ffn, .out = s.act.x});
+  return s.act;
 }
 
 void Decoder::Impl::ffn_half(const Step& s, std::int32_t layer) {
   const LayerWeights& w = weights->layers[static_cast<std::size_t>(layer)];
-  linear(w.gate_up, s.h, s.rows, s.linear, s.gate_up);
-  ops.silu_mul(stream, {.gate = s.gate_up,
-                        .up = s.gate_up + spec.ffn,
-                        .in_stride = w.gate_up.n,
-                        .rows = s.rows,
-                        .dim = spec.ffn,
-                        .out = s.act});
-  linear(w.down, s.act, s.rows, s.linear, s.y);
-  all_reduce(s);
+  const Rows h = wanted(w.gate_up, s.h);
+  norm(s, w.ffn_norm, h);
+  add_projection(s, w.down, gated(s, w, h));
 }
 
 void Decoder::Impl::forward(const ForwardBatch& batch, Workspace& workspace, float* hidden_out) {
   CHECK(batch.rows > 0 && batch.groups.size() == groups.size());
   const Layout l = make_layout(spec, ops, recipe, batch.rows);
   CHECK(l.total <= workspace.size());
-  const auto f = [&](std::size_t at) { return reinterpret_cast<float*>(workspace.data() + at); };
-  const Step s{batch,
-               batch.rows,
-               f(l.x),
-               f(l.h),
-               f(l.y),
-               f(l.cos),
-               f(l.sin),
-               f(l.qkv),
-               f(l.context),
-               f(l.gate_up),
-               f(l.act),
-               workspace.data() + l.linear,
-               workspace.data() + l.attention};
+  std::byte* const base = workspace.data();
+  const auto f = [&](std::size_t at) { return reinterpret_cast<float*>(base + at); };
+  const Step s{.batch = batch,
+               .rows = batch.rows,
+               .x = f(l.x),
+               .cos = f(l.cos),
+               .sin = f(l.sin),
+               .qkv = f(l.qkv),
+               .up = f(l.up),
+               .h = {f(l.h), base + l.prepared},
+               .context = {f(l.context), base + l.prepared},
+               .act = {f(l.act), base + l.prepared_act},
+               .attention = base + l.attention};
   rope_rows(frequencies, batch.positions, batch.rows, s.cos, s.sin);
   ops.embed(stream, {.table = weights->embedding,
                      .ids = batch.tokens,
@@ -209,19 +262,12 @@ void Decoder::Impl::forward(const ForwardBatch& batch, Workspace& workspace, flo
                      .scale = spec.embedding_scale,
                      .out = s.x});
   observe(-1, s);
-  // Each half leaves its output in y; the next norm adds it to the residual stream x.
-  const float* pending = nullptr;
   for (std::int32_t i = 0; i < spec.num_layers; ++i) {
-    const LayerWeights& w = weights->layers[static_cast<std::size_t>(i)];
-    norm(s, pending, w.attn_norm, s.h);
-    if (i > 0) observe(i - 1, s);
     attention_half(s, i);
-    norm(s, s.y, w.ffn_norm, s.h);
     ffn_half(s, i);
-    pending = s.y;
+    observe(i, s);
   }
-  norm(s, pending, weights->final_norm, hidden_out);
-  observe(spec.num_layers - 1, s);
+  norm(s, weights->final_norm, {hidden_out, nullptr});
 }
 
 Decoder::Decoder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -271,11 +317,14 @@ void Decoder::forward(const ForwardBatch& batch, Workspace& workspace, float* hi
   impl_->forward(batch, workspace, hidden_out);
 }
 
-void Decoder::logits(const float* hidden, std::int32_t rows, Workspace& workspace, float* out) {
+void Decoder::logits(const float* hidden, std::int32_t rows, Workspace& workspace, float* out,
+                     float* block_max) {
   CHECK(rows > 0);
   const Layout l = make_layout(impl_->spec, impl_->ops, impl_->recipe, rows);
   CHECK(l.total <= workspace.size());
-  impl_->linear(impl_->weights->output, hidden, rows, workspace.data() + l.linear, out);
+  const Projection& p = impl_->weights->output;
+  auto* x = const_cast<float*>(hidden);  // read only
+  impl_->linear(p.parts[0], {x, workspace.data() + l.prepared}, rows, {out, p.n, false, block_max});
 }
 
 void Decoder::set_observer(Observer observer) { impl_->observer = std::move(observer); }

@@ -6,51 +6,32 @@ namespace {
 
 constexpr int kDims[] = {1, 7, 8, 9, 15, 16, 17, 31, 33, 64, 576, 1001};
 
-struct NormResult {
-  std::vector<float> x, out;
-};
-
-NormResult run_norm(CpuDevice& d, std::vector<float> x, const float* residual,
-                    const std::vector<float>& weight, float offset, int rows) {
-  NormResult result{std::move(x), {}};
+std::vector<float> run_norm(CpuDevice& d, const std::vector<float>& x, const std::vector<float>& weight,
+                            float offset, int rows) {
+  std::vector<float> out(x.size(), -7.0f);
   const auto dim = static_cast<std::int32_t>(weight.size());
-  result.out.assign(result.x.size(), -7.0f);
-  d.ops().rms_norm(d.stream(),
-                   {result.x.data(), residual, weight.data(), offset, 1e-5f, rows, dim, result.out.data()});
-  return result;
+  d.ops().rms_norm(d.stream(), {x.data(), weight.data(), offset, 1e-5f, rows, dim, out.data()});
+  return out;
 }
 
 TEST(RmsNorm, AgreesWithDoubleAndBetweenInstructionSets) {
   Random random(11);
   auto scalar = device(Isa::kScalar);
   for (const int dim : kDims) {
-    for (const bool with_residual : {false, true}) {
-      const int rows = 3;
-      const std::size_t count = static_cast<std::size_t>(rows) * dim;
-      const auto x = random.normals(count);
-      const auto residual = random.normals(count);
-      const auto weight = random.normals(static_cast<std::size_t>(dim));
-      const float* r = with_residual ? residual.data() : nullptr;
-      const auto got = run_norm(*scalar, x, r, weight, 1.0f, rows);
-      std::vector<double> want;
-      for (int row = 0; row < rows; ++row) {
-        std::vector<double> v;
-        double squares = 0.0;
-        for (int i = 0; i < dim; ++i) {
-          const std::size_t at = static_cast<std::size_t>(row) * dim + i;
-          v.push_back(static_cast<double>(x[at]) + (with_residual ? residual[at] : 0.0f));
-          squares += v.back() * v.back();
-        }
-        for (int i = 0; i < dim; ++i)
-          want.push_back(v[i] / std::sqrt(squares / dim + 1e-5) * (weight[i] + 1.0));
-      }
-      EXPECT_LE(distance(got.out, want), 1e-5) << dim;
-      for (const Isa isa : vector_isas()) {
-        const auto fast = run_norm(*device(isa), x, r, weight, 1.0f, rows);
-        EXPECT_TRUE(same(got.x, fast.x)) << dim;
-        EXPECT_TRUE(same(got.out, fast.out)) << dim;
-      }
+    const int rows = 3;
+    const auto x = random.normals(static_cast<std::size_t>(rows) * dim);
+    const auto weight = random.normals(static_cast<std::size_t>(dim));
+    const auto got = run_norm(*scalar, x, weight, 1.0f, rows);
+    std::vector<double> want;
+    for (int row = 0; row < rows; ++row) {
+      double squares = 0.0;
+      for (int i = 0; i < dim; ++i) squares += std::pow(static_cast<double>(x[row * dim + i]), 2);
+      for (int i = 0; i < dim; ++i)
+        want.push_back(x[row * dim + i] / std::sqrt(squares / dim + 1e-5) * (weight[i] + 1.0));
     }
+    EXPECT_LE(distance(got, want), 1e-5) << dim;
+    for (const Isa isa : vector_isas())
+      EXPECT_TRUE(same(got, run_norm(*device(isa), x, weight, 1.0f, rows))) << dim;
   }
 }
 
@@ -59,10 +40,46 @@ TEST(RmsNorm, ARowDoesNotDependOnItsBatchOrThreads) {
   auto one = device(Isa::kAuto, 1);
   const auto weight = random.normals(577);
   const auto x = random.normals(577 * 200);
-  const auto alone = run_norm(*one, {x.begin() + 577 * 150, x.begin() + 577 * 151}, nullptr, weight, 0.0f, 1);
+  const auto alone = run_norm(*one, {x.begin() + 577 * 150, x.begin() + 577 * 151}, weight, 0.0f, 1);
   for (const int threads : {1, 2, 3}) {
-    const auto all = run_norm(*device(Isa::kAuto, threads), x, nullptr, weight, 0.0f, 200);
-    EXPECT_TRUE(same(alone.out, {all.out.begin() + 577 * 150, all.out.begin() + 577 * 151}));
+    const auto all = run_norm(*device(Isa::kAuto, threads), x, weight, 0.0f, 200);
+    EXPECT_TRUE(same(alone, {all.begin() + 577 * 150, all.begin() + 577 * 151}));
+  }
+}
+
+/// Rows prepared by the norm are those that linear prepares from the norm's floats.
+TEST(RmsNorm, PreparedRowsGiveTheResultsOfItsFloats) {
+  Random random(15);
+  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
+    if (!ops::isa_supported(isa)) continue;
+    auto d = device(isa, 2);
+    for (const int dim : {32, 96, 576}) {
+      for (const int rows : {1, 3, 70}) {
+        const Weights w(*d, DType::kQ4_1, 48, dim, random);
+        const auto x = random.normals(static_cast<std::size_t>(rows) * dim);
+        const auto weight = random.normals(static_cast<std::size_t>(dim));
+        const auto floats = run_norm(*d, x, weight, 0.0f, rows);
+        const auto want = run_linear(*d, w.view, Recipe::kInt8, floats.data(), rows, dim);
+        for (const bool both : {false, true}) {
+          Buffer prepared(d->ops().prepared_bytes(rows, dim, Recipe::kInt8));
+          std::vector<float> out(x.size()), got(want.size());
+          d->ops().rms_norm(d->stream(), {x.data(), weight.data(), 0.0f, 1e-5f, rows, dim,
+                                          both ? out.data() : nullptr, prepared.data()});
+          EXPECT_TRUE(!both || same(out, floats));
+          d->ops().linear(d->stream(), {.weight = w.view,
+                                        .recipe = Recipe::kInt8,
+                                        .x = nullptr,
+                                        .rows = rows,
+                                        .x_stride = 0,
+                                        .bias = nullptr,
+                                        .out = got.data(),
+                                        .out_stride = 48,
+                                        .workspace = nullptr,
+                                        .prepared = prepared.data()});
+          EXPECT_TRUE(same(got, want)) << ops::isa_name(isa) << " " << rows << " x " << dim;
+        }
+      }
+    }
   }
 }
 
@@ -97,21 +114,6 @@ TEST(SiluMul, VectorExpHasTheScalarBitsOverADenseSample) {
     const auto dim = static_cast<std::int32_t>(x.size());
     d->ops().silu_mul(d->stream(), {x.data(), one.data(), dim, 1, dim, out.data()});
     EXPECT_TRUE(same(want, out));
-  }
-}
-
-TEST(Add, AddsOnEveryInstructionSet) {
-  Random random(14);
-  for (const Isa isa : {Isa::kScalar, Isa::kAuto}) {
-    auto d = device(isa, 2);
-    for (const int dim : kDims) {
-      auto x = random.normals(static_cast<std::size_t>(dim) * 40);
-      const auto y = random.normals(x.size());
-      auto want = x;
-      for (std::size_t i = 0; i < x.size(); ++i) want[i] += y[i];
-      d->ops().add(d->stream(), {x.data(), y.data(), 40, dim});
-      EXPECT_TRUE(same(want, x));
-    }
   }
 }
 
