@@ -88,6 +88,7 @@ class LoadLoop {
     }
     samples_.cpu_s = thread_cpu_s() - cpu_before;
     samples_.wall_s = static_cast<double>(now()) * 1e-9;
+    samples_.started = start_;
     samples_.cancelled = in_flight_ + static_cast<std::int64_t>(delayed_.size());
     return std::move(samples_);
   }

@@ -53,6 +53,7 @@ struct RunSamples {
   std::uint64_t pieces = 0;             ///< stamped events, of failed requests too
   double cpu_s = 0;                     ///< of this thread
   double wall_s = 0;
+  std::int64_t started = 0;             ///< the steady clock at stamp 0, nanoseconds
   std::int64_t reconnects = 0;          ///< requests that were sent again on a fresh connection
   std::int64_t rate_limited = 0;        ///< answers 429 and 503, retried or not
   int connections = 0;                  ///< opened in all

@@ -41,7 +41,7 @@ Chart cumulative_chart(const char* title, const char* what, const std::vector<Ru
                        const std::vector<RunSamples>& samples, bool gaps) {
   Chart chart{.title = title, .y_label = gaps ? "gaps at most this long (%)" : "requests at most this late (%)"};
   chart.subtitle = std::string("cumulative distribution over all ") + (gaps ? "gaps between tokens" : "answered requests");
-  double low = INFINITY, high = 0;
+  double middle = INFINITY, high = 0;
   for (std::size_t i = 0; i < reports.size(); ++i) {
     std::vector<double> values;
     for (const RequestSample& sample : samples[i].requests) {
@@ -51,14 +51,16 @@ Chart cumulative_chart(const char* title, const char* what, const std::vector<Ru
       else values.push_back(times.ttft_ms);
     }
     chart.series.push_back(cumulative(short_name(reports[i]), std::move(values)));
-    if (chart.series.back().points.empty()) continue;
-    low = std::min(low, chart.series.back().points[chart.series.back().points.size() / 20].x);
-    high = std::max(high, chart.series.back().points.back().x);
+    const std::vector<ChartPoint>& points = chart.series.back().points;
+    if (points.empty()) continue;
+    middle = std::min(middle, points[points.size() / 2].x);
+    high = std::max(high, points.back().x);
   }
-  chart.log_x = low > 0 && high > 20 * low;
-  if (chart.log_x) {  // coalesced tokens have gaps of almost nothing: the axis starts where they end
+  chart.log_x = high > 20 * middle;
+  if (chart.log_x) {  // tokens that come together have gaps of nothing: they lie at the left edge
+    const double edge = std::max(middle / 20, high / 5000);
     for (ChartSeries& series : chart.series) {
-      for (ChartPoint& point : series.points) point.x = std::max(point.x, low / 4);
+      for (ChartPoint& point : series.points) point.x = std::max(point.x, edge);
     }
   }
   chart.x_label = std::string(what) + (chart.log_x ? " (ms, logarithmic)" : " (ms)");
@@ -70,8 +72,8 @@ Chart tokens_over_time(const std::vector<RunReport>& reports, const std::vector<
   Chart chart{.title = "Output over time", .x_label = "time since the run began (s)", .y_label = "output tokens/s"};
   double longest = 0;
   for (const RunSamples& run : samples) longest = std::max(longest, run.wall_s);
-  const std::vector<double> nice = linear_ticks(0, std::max(longest, 0.1), 60);
-  const double bin = std::max(0.1, nice.size() > 1 ? nice[1] : 0.1);
+  const std::vector<double> nice = linear_ticks(0, std::max(longest, 0.01), 60);
+  const double bin = nice.size() > 1 ? nice[1] : 0.1;
   for (std::size_t i = 0; i < reports.size(); ++i) {
     std::vector<double> bins(static_cast<std::size_t>(samples[i].wall_s / bin) + 1, 0);
     for (const RequestSample& sample : samples[i].requests) {

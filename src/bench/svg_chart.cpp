@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kWidth = 820, kHeight = 480;
 constexpr double kLeft = 78, kTop = 64, kBottom = 64;
-constexpr double kLegendWidth = 190, kNoLegend = 28;
+constexpr double kLegendWidth = 170, kNoLegend = 28;
 // Okabe and Ito: told apart by people who see few colours, too.
 constexpr const char* kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                     "#e69f00", "#56b4e9", "#444444", "#8c6d31"};
@@ -135,7 +135,8 @@ std::vector<double> linear_ticks(double low, double high, int about) {
   const double share = rough / power;
   const double step = power * (share <= 1 ? 1 : share <= 2 ? 2 : share <= 5 ? 5 : 10);
   std::vector<double> out;
-  for (double i = std::ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i) out.push_back(i * step);
+  for (double i = std::ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i)
+    out.push_back(i * step + 0.0);  // no "-0"
   return out.empty() ? std::vector<double>{low} : out;
 }
 
