@@ -1,6 +1,6 @@
 // Attention, AVX-512: the kernel of attention_kernel.h on 32 registers of 16 lanes.
 #include "cpu/avx512.h"
-// (after its Wide)
+// Needs the vector types of the header above.
 #include "cpu/attention_kernel.h"
 
 namespace barg::ops::cpu {

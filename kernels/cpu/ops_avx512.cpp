@@ -1,6 +1,8 @@
-// The AVX-512 back end (F, BW, DQ, VL and VNNI): the table and the row operations. Same bits as ops_scalar.cpp.
+// The AVX-512 back end (F, BW, DQ, VL and VNNI): the table. Same bits as ops_scalar.cpp.
 #include "cpu/avx512.h"
 #include "cpu/philox.h"
+// Needs the vector types of the header above.
+#include "cpu/row_kernels.h"
 
 namespace barg::ops::cpu {
 namespace {
@@ -26,6 +28,9 @@ const OpTable& avx512_ops() {
     t.gated_linear = gated_linear;
     t.attention = attention_avx512;
     t.rope_kv_write = rope_kv_write_avx512;
+    t.rms_norm = run_rms_norm;
+    t.silu_mul = run_silu_mul;
+    t.row_stats = run_row_stats;
     return t;
   }();
   return kTable;

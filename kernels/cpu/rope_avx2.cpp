@@ -1,6 +1,6 @@
 // Rotation and the KV write, AVX2: rope_kernel.h over this instruction set's Wide.
 #include "cpu/avx2.h"
-// (after its Wide)
+// Needs the vector types of the header above.
 #include "cpu/rope_kernel.h"
 
 namespace barg::ops::cpu {
