@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <cstring>
 #include <exception>
 #include <limits>
@@ -179,15 +178,7 @@ void CpuRunner::Impl::compute_logits(std::span<const LogitsRow> rows) {
                 hidden_size * sizeof(float));
   }
   const auto count = static_cast<std::int32_t>(rows.size());
-  parts.decoder->logits(gathered.data(), count, workspace, logits.data());
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const std::span x(logits.data() + i * logits_dim, logits_dim);
-    for (std::size_t b = 0; b < logits_blocks; ++b) {
-      const auto block = x.subspan(b * ops::kBlockMax, std::min<std::size_t>(ops::kBlockMax, logits_dim - b * ops::kBlockMax));
-      const bool nan = std::any_of(block.begin(), block.end(), [](float v) { return std::isnan(v); });
-      block_max[i * logits_blocks + b] = nan ? std::numeric_limits<float>::quiet_NaN() : block_maximum(x, b);
-    }
-  }
+  parts.decoder->logits(gathered.data(), count, workspace, logits.data(), block_max.data());
 }
 
 RawRow CpuRunner::Impl::raw_row(std::size_t index) {
