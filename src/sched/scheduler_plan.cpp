@@ -335,6 +335,10 @@ StepPlan Scheduler::launch() {
   plan.id = draft_.id;
   plan.num_groups = kv_.num_groups();
   plan.predicted_s = cost_.predict(draft_.cost);
+  // For as long as these sequences may become: tables grow in steps that must not allocate.
+  std::size_t blocks = 0;
+  for (const Sequence* s : draft_.items) blocks += static_cast<std::size_t>(s->limit / kv_.block_tokens() + 1);
+  plan.block_ids.reserve(blocks * static_cast<std::size_t>(plan.num_groups));
   for (const kv::TailCopy& c : draft_.copies) plan.copies.push_back({c.group, c.src, c.dst, c.tokens});
   Launched launched{.id = draft_.id, .cost = draft_.cost, .items = take_spare(spare_items_)};
   launched.items.clear();
