@@ -26,7 +26,7 @@ def quiet(server, stalled):
 def crowd(server, args):
     started = time.monotonic()
     sockets = idle_connections(server.port, args.idle)
-    body = {"prompt": [8, 9], "max_tokens": 900, "ignore_eos": True, "logprobs": 5}
+    body = {"prompt": [8, 9], "max_tokens": 900, "ignore_eos": True, "logprobs": 20}
     sockets += stalled_streams(server.port, args.stalled, body)
     wait_until(lambda: quiet(server, args.stalled), "all readers are behind", 600)
     print(json.dumps({"crowd": len(sockets), "settled_s": round(time.monotonic() - started, 1),

@@ -10,8 +10,8 @@ from streams import (allow_many_files, events, few_files, idle_connections, medi
 
 IDLE, STALLED = 1000, 256
 BUSY = {"prompt": [5, 6, 7], "max_tokens": 400, "ignore_eos": True, "seed": 1}
-# Log-probabilities make an event a kilobyte: the buffers of a connection fill within a hundred tokens.
-LONG = {"prompt": [8, 9], "max_tokens": 900, "ignore_eos": True, "logprobs": 5}
+# Log-probabilities make an event kilobytes: the buffers of a connection fill within some tens of tokens.
+LONG = {"prompt": [8, 9], "max_tokens": 900, "ignore_eos": True, "logprobs": 20}
 
 
 def running(server):
