@@ -180,12 +180,18 @@ inline void half_sums(const __m256i* w, const QuantisedRows& x, std::int64_t k, 
   }
 }
 
-/// 16 columns of acc[MR][kAccStride] += blocks [b0, b0 + blocks) of rows [row, row + MR).
+/// 16 columns of acc[MR][kAccStride] += blocks [b0, b0 + blocks) of rows [row, row + MR). Meanwhile the weights
+/// at `ahead` are fetched, as many as these (nullptr: none).
 template <DType T, int MR>
-void tile_rows(const Tile& tile, const QuantisedRows& x, std::int64_t row, int b0, int blocks, float* acc) {
+void tile_rows(const Tile& tile, const QuantisedRows& x, std::int64_t row, int b0, int blocks,
+               const std::byte* ahead, float* acc) {
   constexpr int kHalfUnits = T == DType::kQ8_0 ? 16 : 8;
   const auto* w = reinterpret_cast<const __m256i*>(tile.weights);
   for (int b = 0; b < blocks; ++b, w += 2 * kHalfUnits) {
+    if (ahead != nullptr) {
+      for (std::size_t i = 0; i < panel_bytes(T, kQuantBlock); i += 64)
+        __builtin_prefetch(ahead + panel_bytes(T, b * kQuantBlock) + i);
+    }
     const std::int64_t k = row * x.k + (b0 + b) * kQuantBlock;
     std::int64_t half[MR];
     for (int m = 0; m < MR; ++m) half[m] = x.half(row + m, b0 + b);
@@ -222,13 +228,16 @@ void several_rows(const std::byte* panel, const QuantisedRows& x, std::int64_t r
   for (int b = 0; b < total; b += kTileBlocks) {
     const int blocks = min_of(kTileBlocks, total - b);
     unpack<T>(panel + panel_bytes(T, b * kQuantBlock), blocks, tile);
+    // The first rows ask for the next tile, of this panel or of the one behind it.
+    const std::byte* ahead = panel + panel_bytes(T, (b + blocks) * kQuantBlock);
     int r = 0;
     for (; r + kMaxRows <= rows; r += kMaxRows) {
-      tile_rows<T, kMaxRows>(tile, x, row + r, b, blocks, acc + r * kAccStride);
+      tile_rows<T, kMaxRows>(tile, x, row + r, b, blocks, r == 0 ? ahead : nullptr, acc + r * kAccStride);
     }
-    if (rows - r == 3) tile_rows<T, 3>(tile, x, row + r, b, blocks, acc + r * kAccStride);
-    if (rows - r == 2) tile_rows<T, 2>(tile, x, row + r, b, blocks, acc + r * kAccStride);
-    if (rows - r == 1) tile_rows<T, 1>(tile, x, row + r, b, blocks, acc + r * kAccStride);
+    if (r > 0) ahead = nullptr;
+    if (rows - r == 3) tile_rows<T, 3>(tile, x, row + r, b, blocks, ahead, acc + r * kAccStride);
+    if (rows - r == 2) tile_rows<T, 2>(tile, x, row + r, b, blocks, ahead, acc + r * kAccStride);
+    if (rows - r == 1) tile_rows<T, 1>(tile, x, row + r, b, blocks, ahead, acc + r * kAccStride);
   }
 }
 
