@@ -1,14 +1,17 @@
-// Recipe f32 for every vector width: linear and gated_linear with weights of any type, behind a trait V of the
-// instruction set. Include only from linear_f32_*.cpp. f32_dot in ops_scalar.cpp is the specification.
+// Recipe f32 for every vector width: linear and gated_linear with weights of any type, behind a trait V of
+// the instruction set. Include only from linear_f32_*.cpp. f32_dot in ops_scalar.cpp is the specification.
 //
-// Each output is one chain of FMAs over k = 0, 1, 2, ... Lanes are output columns, so nothing is summed across
-// lanes and every register shape (MR rows x NP panels) performs the same operations per output. Independent
-// chains hide the latency of an FMA: few rows work on several panels at once.
+// Each output is one chain of FMAs over k = 0, 1, 2, ... Lanes are output columns, so nothing is summed
+// across lanes and every register shape (MR rows x NP panels) performs the same operations per output.
+// Independent chains hide the latency of an FMA: few rows work on several panels at once.
 //
-//   few rows    weights go from memory to registers and are widened or dequantised there
-//   many rows   K is walked in chunks; a chunk of NP panels becomes an f32 tile in L1 (f32 weights are read in
-//               place) which all rows of the item use. Accumulators are stored and reloaded between chunks,
-//               which changes no bit.
+//   few rows    one pass over K; weights go from memory to registers and are widened or dequantised there
+//   many rows   K is walked in chunks that stay in L1 while all rows of the item use them: as they are
+//   (16-bit
+//               floats are widened again for each group of rows, which costs less than a tile of f32), or for
+//               quantised weights as a tile of f32. Accumulators are stored and reloaded between chunks,
+//               which changes no bit. Meanwhile the next chunk is fetched into L2: without that, reading and
+//               multiplying take turns.
 //
 // An item of the pool is at most kItemPanels panels (64 columns, an entry of block_max; or gate and up of 32)
 // times at most kItemRows rows.
@@ -24,9 +27,9 @@ namespace barg::ops::cpu {
 namespace {
 
 constexpr int kItemPanels = 4;
-constexpr int kItemRows = 96;    // their activations stay in L2 while panels pass by
-constexpr int kTileDepth = 256;  // k of a tile: two panels are 32 KiB
-constexpr int kQuantisedRows = 6;
+constexpr int kItemRows = 96;      // their activations stay in L2 while panels pass by
+constexpr int kChunkDepth = 256;   // two panels in f32 are 32 KiB
+constexpr int kQuantisedRows = 6;  // up to here weights are dequantised in registers
 constexpr int kAccStride = kItemPanels * kPanel;
 
 /// One row of an item's accumulators is kAccStride floats, panel after panel.
@@ -73,8 +76,8 @@ struct Index {
   constexpr operator int() const { return I; }
 };
 
-/// f(Index<0>), f(Index<1>), ... f(Index<N - 1>). Loops over registers are written with it: GCC 12 unrolls its
-/// own too late to take an array of 24 accumulators out of memory.
+/// f(Index<0>), f(Index<1>), ... f(Index<N - 1>). Loops over registers are written with it: GCC 12 unrolls
+/// its own too late to take an array of 24 accumulators out of memory.
 template <int N, class F>
 [[gnu::always_inline]] inline void repeat(F&& f) {
   if constexpr (N > 0) {
@@ -145,17 +148,25 @@ void chain_float(const Part<NP>& part, int count) {
   const std::int64_t next_step = part.next_step;
   for (int k = 0; k < count; ++k) {
     const std::int64_t at = std::int64_t{k} * kPanel * W::kBytes;
-    if constexpr (MR * NP > kItemPanels) {  // fewer: nothing but the stream itself, which the hardware sees
+    if constexpr (MR > 1) {  // a single row does nothing but read, which the hardware sees
       repeat<NP>([&](auto i) __attribute__((always_inline)) {
         __builtin_prefetch(next[i], 0, 2);  // to L2
         next[i] += next_step;
       });
     }
-    sums.step(x + k, stride, [&](auto c) __attribute__((always_inline)) {
-      return W::load(w[c / S::kVecs] + at + c % S::kVecs * V::kWidth * W::kBytes);
-    });
+    sums.step(
+        x + k, stride, [&](auto c) __attribute__((always_inline)) {
+          return W::load(w[c / S::kVecs] + at + c % S::kVecs * V::kWidth * W::kBytes);
+        });
   }
   sums.store(part.acc);
+}
+
+/// d * q, or d * q + m, of one block's columns. V::number gives q * 2^24, so the scale takes the factor back:
+/// both are powers of two and change no bit of the product.
+template <class V>
+typename V::Vec block_scale(const std::byte* field) {
+  return V::mul(V::F16::load(field), V::set1(5.9604644775390625e-8f));
 }
 
 /// The same from packed blocks: a 32-bit lane of a unit holds four k of a column. count % 32 == 0.
@@ -178,20 +189,22 @@ void chain_quantised(const Part<NP>& part, int count) {
     Vec minimum[S::kColumns];
     repeat<S::kColumns>([&](auto c) __attribute__((always_inline)) {
       const std::byte* field = w[c / S::kVecs] + c % S::kVecs * V::kWidth * 2;
-      scale[c] = V::F16::load(field);
+      scale[c] = block_scale<V>(field);
       if constexpr (T == DType::kQ4_1) minimum[c] = V::F16::load(field + kFieldBytes);
     });
     repeat<kHalves>([&](auto half) __attribute__((always_inline)) {
       for (int u = 0; u < kUnits; ++u, x += 4) {
         typename V::Ints unit[S::kColumns];
         repeat<S::kColumns>([&](auto c) __attribute__((always_inline)) {
-          unit[c] = V::load_ints(w[c / S::kVecs] + kHeader + (u * kPanel + c % S::kVecs * V::kWidth) * 4);
+          unit[c] = V::template bytes<T>(
+              V::load_ints(w[c / S::kVecs] + kHeader + (u * kPanel + c % S::kVecs * V::kWidth) * 4), half);
         });
         repeat<4>([&](auto i) __attribute__((always_inline)) {
-          sums.step(x + i, stride, [&](auto c) __attribute__((always_inline)) {
-            const Vec value = V::mul(scale[c], V::template number<T>(unit[c], i, half));
-            return T == DType::kQ4_1 ? V::add(value, minimum[c]) : value;
-          });
+          sums.step(
+              x + i, stride, [&](auto c) __attribute__((always_inline)) {
+                const Vec value = V::mul(scale[c], V::template number<T>(unit[c], i));
+                return T == DType::kQ4_1 ? V::add(value, minimum[c]) : value;
+              });
         });
       }
     });
@@ -226,40 +239,34 @@ struct QuantisedChain {
 
 // --- few rows --------------------------------------------------------------------------------------------
 
-/// Rows up to which weights are dequantised in registers, for each group of rows again.
 template <class V, int NP>
 constexpr int direct_rows(DType type) {
   constexpr int kMax = V::max_rows(NP);
   return is_quantised(type) && kMax > kQuantisedRows ? kQuantisedRows : kMax;
 }
 
-/// All rows, at most direct_rows(), of NP panels.
+/// `rows`, at most direct_rows(), by `count` k of NP panels of `type`.
 template <class V, int NP>
-void direct(const Item& item, const Part<NP>& part) {
+void multiply_rows(DType type, const Part<NP>& part, int rows, int count) {
   constexpr int kMax = direct_rows<V, NP>(DType::kF32);
   constexpr int kMaxQuantised = direct_rows<V, NP>(DType::kQ8_0);
-  switch (item.type) {
+  switch (type) {
     case DType::kF32:
-      return with_rows<FloatChain<V, typename V::F32>, kMax>(part, item.rows, item.k);
+      return with_rows<FloatChain<V, typename V::F32>, kMax>(part, rows, count);
     case DType::kF16:
-      return with_rows<FloatChain<V, typename V::F16>, kMax>(part, item.rows, item.k);
+      return with_rows<FloatChain<V, typename V::F16>, kMax>(part, rows, count);
     case DType::kBF16:
-      return with_rows<FloatChain<V, typename V::BF16>, kMax>(part, item.rows, item.k);
+      return with_rows<FloatChain<V, typename V::BF16>, kMax>(part, rows, count);
     case DType::kQ8_0:
-      return with_rows<QuantisedChain<V, DType::kQ8_0>, kMaxQuantised>(part, item.rows, item.k);
+      return with_rows<QuantisedChain<V, DType::kQ8_0>, kMaxQuantised>(part, rows, count);
     case DType::kQ4_0:
-      return with_rows<QuantisedChain<V, DType::kQ4_0>, kMaxQuantised>(part, item.rows, item.k);
+      return with_rows<QuantisedChain<V, DType::kQ4_0>, kMaxQuantised>(part, rows, count);
     case DType::kQ4_1:
-      return with_rows<QuantisedChain<V, DType::kQ4_1>, kMaxQuantised>(part, item.rows, item.k);
+      return with_rows<QuantisedChain<V, DType::kQ4_1>, kMaxQuantised>(part, rows, count);
   }
 }
 
 // --- many rows -------------------------------------------------------------------------------------------
-
-template <class V, class W>
-void widen(const std::byte* src, int count, float* tile) {
-  for (int i = 0; i < count * kPanel; i += V::kWidth) V::store(tile + i, W::load(src + i * W::kBytes));
-}
 
 template <class V, DType T>
 void dequantise(const std::byte* block, int count, float* tile) {
@@ -268,20 +275,19 @@ void dequantise(const std::byte* block, int count, float* tile) {
   constexpr int kHalves = T == DType::kQ8_0 ? 1 : 2;
   for (int k = 0; k < count; k += kQuantBlock, block += panel_bytes(T, kQuantBlock)) {
     for (int c = 0; c < kPanel; c += V::kWidth) {
-      const typename V::Vec scale = V::F16::load(block + c * 2);
+      const typename V::Vec scale = block_scale<V>(block + c * 2);
       const typename V::Vec minimum =
           T == DType::kQ4_1 ? V::F16::load(block + kFieldBytes + c * 2) : V::set1(0.0f);
       for (int u = 0; u < 8 / kHalves; ++u) {
         const typename V::Ints unit = V::load_ints(block + kHeader + (u * kPanel + c) * 4);
-#pragma GCC unroll 2
-        for (int half = 0; half < kHalves; ++half) {
-#pragma GCC unroll 4
-          for (int i = 0; i < 4; ++i) {
-            typename V::Vec w = V::mul(scale, V::template number<T>(unit, i, half));
+        repeat<kHalves>([&](auto half) __attribute__((always_inline)) {
+          const typename V::Ints bytes = V::template bytes<T>(unit, half);
+          repeat<4>([&](auto i) __attribute__((always_inline)) {
+            typename V::Vec w = V::mul(scale, V::template number<T>(bytes, i));
             if constexpr (T == DType::kQ4_1) w = V::add(w, minimum);
             V::store(tile + (k + half * 16 + u * 4 + i) * kPanel + c, w);
-          }
-        }
+          });
+        });
       }
     }
   }
@@ -290,28 +296,25 @@ void dequantise(const std::byte* block, int count, float* tile) {
 template <class V>
 void fill_tile(DType type, const std::byte* src, int count, float* tile) {
   switch (type) {
-    case DType::kF32:
-      return;  // read in place
-    case DType::kF16:
-      return widen<V, typename V::F16>(src, count, tile);
-    case DType::kBF16:
-      return widen<V, typename V::BF16>(src, count, tile);
     case DType::kQ8_0:
       return dequantise<V, DType::kQ8_0>(src, count, tile);
     case DType::kQ4_0:
       return dequantise<V, DType::kQ4_0>(src, count, tile);
     case DType::kQ4_1:
       return dequantise<V, DType::kQ4_1>(src, count, tile);
+    default:
+      return;  // floats are read in place
   }
 }
 
 template <class V, int NP>
-void tiled(const Item& item, const Part<NP>& whole, const std::byte* const* after) {
-  alignas(64) float tile[NP * kTileDepth * kPanel];
+void chunked(const Item& item, const Part<NP>& whole, const std::byte* const* after) {
+  alignas(64) float tile[NP * kChunkDepth * kPanel];
   constexpr int kMax = V::max_rows(NP);
   const int groups = (item.rows + kMax - 1) / kMax;
-  const int chunks = (item.k + kTileDepth - 1) / kTileDepth;
+  const int chunks = (item.k + kChunkDepth - 1) / kChunkDepth;
   const int depth = ((item.k + chunks - 1) / chunks + kQuantBlock - 1) / kQuantBlock * kQuantBlock;
+  const bool in_place = !is_quantised(item.type);
   for (std::int32_t k = 0; k < item.k; k += depth) {
     const int count = min_of(depth, item.k - k);
     // Each group of rows fetches its share of the next chunk.
@@ -320,16 +323,16 @@ void tiled(const Item& item, const Part<NP>& whole, const std::byte* const* afte
     part.next_step = next_bytes / (std::int64_t{groups} * depth);
     for (int i = 0; i < NP; ++i) {
       const std::byte* src = whole.panel[i] + panel_bytes(item.type, k);
-      float* dst = tile + i * kTileDepth * kPanel;
-      fill_tile<V>(item.type, src, count, dst);
-      part.panel[i] = item.type == DType::kF32 ? src : reinterpret_cast<const std::byte*>(dst);
+      float* dst = tile + i * kChunkDepth * kPanel;
+      if (!in_place) fill_tile<V>(item.type, src, count, dst);
+      part.panel[i] = in_place ? src : reinterpret_cast<const std::byte*>(dst);
       part.next[i] = k + depth < item.k ? src + next_bytes : after[i];
     }
     part.x += k;
     for (int g = 0; g < groups; ++g) {  // 14 rows are 7 + 7, not 12 + 2
       const int begin = item.rows * g / groups;
       const int end = item.rows * (g + 1) / groups;
-      with_rows<FloatChain<V, typename V::F32>, kMax>(part.rows_from(begin), end - begin, count);
+      multiply_rows<V>(in_place ? item.type : DType::kF32, part.rows_from(begin), end - begin, count);
       for (int i = 0; i < NP; ++i) part.next[i] += next_bytes / groups;
     }
   }
@@ -351,10 +354,12 @@ void multiply_panels(const Item& item, int first) {
   part.x_stride = item.x_stride;
   part.acc = item.acc + first * kPanel;
   if constexpr (NP > 2) {
-    direct<V>(item, part);
+    multiply_rows<V>(item.type, part, item.rows, item.k);
   } else {
-    if (item.rows <= direct_rows<V, NP>(item.type)) return direct<V>(item, part);
-    tiled<V>(item, part, after);
+    if (item.rows <= direct_rows<V, NP>(item.type)) {
+      return multiply_rows<V>(item.type, part, item.rows, item.k);
+    }
+    chunked<V>(item, part, after);
   }
 }
 
@@ -366,7 +371,7 @@ void multiply(const Item& item) {
       V::store(item.acc + r * kAccStride + c, V::set1(0.0f));
     }
   }
-  if (item.rows <= V::max_rows(4)) {
+  if (item.rows <= V::max_rows(4) && (V::kWideQuantised || !is_quantised(item.type))) {
     if (item.panels == 4) return multiply_panels<V, 4>(item, 0);
     if (item.panels == 3) return multiply_panels<V, 3>(item, 0);
   }
@@ -466,7 +471,14 @@ void linear_f32(Stream& s, const LinearParams& p) {
                         : item_panels(panels, groups, s.pool.threads());
   for_items(s, p.rows, panels, width, [&](int row, int rows, int panel, int count) {
     alignas(64) float acc[kItemRows * kAccStride];
-    Item item{{}, count, p.weight.dtype, p.weight.k, p.x + row * p.x_stride, p.x_stride, rows, acc,
+    Item item{{},
+              count,
+              p.weight.dtype,
+              p.weight.k,
+              p.x + row * p.x_stride,
+              p.x_stride,
+              rows,
+              acc,
               static_cast<std::int64_t>(panel_bytes(p.weight.dtype, p.weight.k)) * count};
     for (int i = 0; i < count; ++i) item.panel[i] = panel_data(p.weight, panel + i);
     multiply<V>(item);
@@ -533,7 +545,14 @@ void gated_f32(Stream& s, const GatedLinearParams& p) {
   for_items(s, p.rows, panels, kGatedPanels, [&](int row, int rows, int panel, int count) {
     alignas(64) float acc[kItemRows * kAccStride];
     alignas(64) float bias[kAccStride];
-    Item item{{}, 2 * count, p.gate.dtype, p.gate.k, p.x + row * p.x_stride, p.x_stride, rows, acc,
+    Item item{{},
+              2 * count,
+              p.gate.dtype,
+              p.gate.k,
+              p.x + row * p.x_stride,
+              p.x_stride,
+              rows,
+              acc,
               static_cast<std::int64_t>(panel_bytes(p.gate.dtype, p.gate.k)) * count};
     for (int i = 0; i < count; ++i) {
       item.panel[i] = panel_data(p.gate, panel + i);

@@ -13,7 +13,8 @@ struct Avx2 {
   using F16 = cpu::F16;
   using BF16 = cpu::BF16;
   static constexpr int kWidth = 8;
-  static constexpr bool kPairs = false;  // many rows: 6 x 16
+  static constexpr bool kPairs = false;          // many rows: 6 x 16
+  static constexpr bool kWideQuantised = false;  // scales and units of four panels do not fit
 
   /// Rows of a register shape: at most 12 accumulators of 16 registers.
   static constexpr int max_rows(int panels) { return panels == 1 ? 6 : panels == 2 ? 3 : 1; }
@@ -31,15 +32,21 @@ struct Avx2 {
   static void pin(Vec& v) { asm volatile("" : "+x"(v)); }
   static Ints load_ints(const std::byte* p) { return load_i(p); }
 
-  /// Byte i of every lane, or its low (half 0) or high nibble, as a quantised number.
+  /// A unit's bytes as they are, or its low (half 0) or high nibbles as quantised numbers.
   template <DType T>
-  static Vec number(Ints unit, int i, int half) {
-    if constexpr (T == DType::kQ8_0) {
-      return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(unit, 24 - 8 * i), 24));
-    }
-    Ints q = _mm256_and_si256(_mm256_srli_epi32(unit, 8 * i + 4 * half), _mm256_set1_epi32(15));
-    if constexpr (T == DType::kQ4_0) q = _mm256_sub_epi32(q, _mm256_set1_epi32(8));
-    return _mm256_cvtepi32_ps(q);
+  static Ints bytes(Ints unit, int half) {
+    if constexpr (T == DType::kQ8_0) return unit;
+    const Ints nibbles =
+        _mm256_and_si256(half == 0 ? unit : _mm256_srli_epi16(unit, 4), _mm256_set1_epi8(15));
+    return T == DType::kQ4_0 ? _mm256_sub_epi8(nibbles, _mm256_set1_epi8(8)) : nibbles;
+  }
+  /// Byte i of every lane times 2^24: moved to the top of the lane, which extends the sign for nothing.
+  template <DType T>
+  static Vec number(Ints bytes, int i) {
+    const int at = i << 24 | 0x808080;  // 0x80: a zero
+    const Ints top = _mm256_setr_epi32(at, at | 4 << 24, at | 8 << 24, at | 12 << 24, at, at | 4 << 24,
+                                       at | 8 << 24, at | 12 << 24);
+    return _mm256_cvtepi32_ps(_mm256_shuffle_epi8(bytes, top));
   }
 
   static void quantise(const Vec* v, const QuantisedRows& out, std::int64_t row, int b) {

@@ -14,6 +14,7 @@ struct Avx512 {
   using BF16 = cpu::BF16;
   static constexpr int kWidth = 16;
   static constexpr bool kPairs = true;  // many rows: 12 x 32
+  static constexpr bool kWideQuantised = true;
 
   /// Rows of a register shape: at most 24 accumulators of 32 registers.
   static constexpr int max_rows(int panels) { return panels <= 2 ? 12 : 6; }
@@ -31,18 +32,20 @@ struct Avx512 {
   static void pin(Vec& v) { asm volatile("" : "+v"(v)); }
   static Ints load_ints(const std::byte* p) { return load_i(p); }
 
-  /// Byte i of every lane, or its low (half 0) or high nibble, as a quantised number.
+  /// A unit's bytes as they are, or its low (half 0) or high nibbles as quantised numbers.
   template <DType T>
-  static Vec number(Ints unit, int i, int half) {
-    if constexpr (T == DType::kQ8_0) {
-      return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(unit, 24 - 8 * i), 24));
-    } else {  // the permutation looks at the low four bits of a lane
-      constexpr float kZero = T == DType::kQ4_0 ? 8.0f : 0.0f;
-      const Vec table = _mm512_setr_ps(0 - kZero, 1 - kZero, 2 - kZero, 3 - kZero, 4 - kZero, 5 - kZero, 6 - kZero,
-                                       7 - kZero, 8 - kZero, 9 - kZero, 10 - kZero, 11 - kZero, 12 - kZero,
-                                       13 - kZero, 14 - kZero, 15 - kZero);
-      return _mm512_permutexvar_ps(_mm512_srli_epi32(unit, 8 * i + 4 * half), table);
-    }
+  static Ints bytes(Ints unit, int half) {
+    if constexpr (T == DType::kQ8_0) return unit;
+    const Ints nibbles =
+        _mm512_and_si512(half == 0 ? unit : _mm512_srli_epi16(unit, 4), _mm512_set1_epi8(15));
+    return T == DType::kQ4_0 ? _mm512_sub_epi8(nibbles, _mm512_set1_epi8(8)) : nibbles;
+  }
+  /// Byte i of every lane times 2^24: moved to the top of the lane, which extends the sign for nothing.
+  template <DType T>
+  static Vec number(Ints bytes, int i) {
+    const int at = i << 24 | 0x808080;  // 0x80: a zero
+    const Ints top = _mm512_set4_epi32(at | 12 << 24, at | 8 << 24, at | 4 << 24, at);
+    return _mm512_cvtepi32_ps(_mm512_shuffle_epi8(bytes, top));
   }
 
   static void quantise(const Vec* v, const QuantisedRows& out, std::int64_t row, int b) {
