@@ -3,7 +3,9 @@
 // nobody wrote shows; blocks left of a window have no address at all.
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
+#include "cpu/layout.h"
 #include "fixture.h"
 
 namespace barg::test {
@@ -34,12 +36,17 @@ struct Sequence {
   std::vector<float> q, k, v, cos, sin;
 };
 
+/// What a call writes: its results, the prepared form of them, or both.
+enum class Output { kFloats, kPrepared, kBoth };
+
 /// A device with one arena; sequences get random blocks and run in any chunks.
 class Runner {
  public:
-  Runner(Isa isa, int threads, const Shape& shape, int block_tokens, int blocks, std::uint64_t seed)
+  Runner(Isa isa, int threads, const Shape& shape, int block_tokens, int blocks, std::uint64_t seed,
+         Output output = Output::kFloats)
       : device_(device(isa, threads)),
         shape_(shape),
+        output_(output),
         arena_(*device_, shape.dtype, block_tokens, shape.kv_heads, shape.dim, blocks),
         free_(static_cast<std::size_t>(blocks)) {
     std::iota(free_.begin(), free_.end(), 0);
@@ -89,7 +96,7 @@ class Runner {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       Running& r = *sequences[i];
       if (std::min(chunks[i], r.sequence->length - r.done) <= 0) continue;
-      const int width = shape_.q_heads * shape_.dim;
+      const int width = static_cast<int>(row_width());
       const auto begin = out_.begin() + std::ptrdiff_t{segments[segment].row_begin} * width;
       r.out.insert(r.out.end(), begin, begin + std::ptrdiff_t{segments[segment].row_count} * width);
       r.done += segments[segment++].row_count;
@@ -131,23 +138,54 @@ class Runner {
                                  {q.data(), k.data(), v.data(), q_width, kv_width, cos.data(), sin.data(),
                                   shape_.rotary, shape_.q_heads, arena_.view, segments.data(), num_segments});
     Buffer workspace(device_->ops().attention_workspace_bytes(rows, shape_.q_heads, shape_.dim));
-    out_.assign(static_cast<std::size_t>(rows * q_width), -7.0f);
+    std::vector<float> out(static_cast<std::size_t>(rows * q_width), -7.0f);
+    Buffer prepared;
+    if (output_ != Output::kFloats)
+      prepared =
+          Buffer(device_->ops().prepared_bytes(rows, static_cast<std::int32_t>(q_width), Recipe::kInt8));
     device_->ops().attention(device_->stream(),
-                             {q.data(), q_width, out_.data(), q_width, 0.3f, shape_.window, shape_.q_heads,
-                              arena_.view, segments.data(), num_segments, workspace.data()});
+                             {q.data(), q_width, output_ != Output::kPrepared ? out.data() : nullptr, q_width,
+                              0.3f, shape_.window, shape_.q_heads, arena_.view, segments.data(), num_segments,
+                              workspace.data(), output_ != Output::kFloats ? prepared.data() : nullptr});
+    out_.clear();
+    for (std::int32_t r = 0; r < rows; ++r) {
+      if (output_ != Output::kPrepared) append(out_, out, r, 1, static_cast<int>(q_width));
+      if (output_ != Output::kFloats) append_prepared(prepared.data(), rows, r);
+    }
+  }
+
+  std::int64_t row_width() const {
+    const std::int64_t width = std::int64_t{shape_.q_heads} * shape_.dim;
+    return (output_ != Output::kPrepared ? width : 0) +
+           (output_ != Output::kFloats ? width + width / 16 * 2 + width / 32 : 0);
+  }
+
+  /// Every number of a prepared row, but for the copy of q that a back end may leave out.
+  void append_prepared(void* memory, std::int32_t rows, std::int32_t row) {
+    const std::int32_t width = shape_.q_heads * shape_.dim;
+    const auto prepared = ops::cpu::quantised_rows(memory, rows, width);
+    const std::int8_t* q = prepared.row_q(row);
+    out_.insert(out_.end(), q, q + width);
+    const std::int64_t half = prepared.half(row, 0);
+    out_.insert(out_.end(), prepared.scale + half, prepared.scale + half + width / 16);
+    for (int i = 0; i < width / 16; ++i) out_.push_back(static_cast<float>(prepared.sum[half + i]));
+    const float* scaled = prepared.scaled_sum + prepared.block(row, 0);
+    out_.insert(out_.end(), scaled, scaled + width / 32);
   }
 
   std::unique_ptr<CpuDevice> device_;
   Shape shape_;
+  Output output_;
   Arena arena_;
   std::vector<BlockId> free_;
   std::vector<float> out_;
 };
 
 std::vector<float> run_alone(Isa isa, int threads, const Shape& shape, const Sequence& sequence,
-                             int block_tokens, int chunk, std::uint64_t seed = 1) {
+                             int block_tokens, int chunk, std::uint64_t seed = 1,
+                             Output output = Output::kFloats) {
   Runner runner(isa, threads, shape, block_tokens, (sequence.length + block_tokens - 1) / block_tokens + 3,
-                seed);
+                seed, output);
   return runner.run(sequence, chunk);
 }
 
@@ -225,12 +263,14 @@ TEST(Attention, ChunksBlocksTablesAndThreadsChangeNothing) {
   for (const Shape& shape : kShapes) {
     const Sequence sequence(shape, 531, random);
     const auto want = run_alone(Isa::kAuto, 1, shape, sequence, 64, 531);
-    for (const int block_tokens : {16, 32, 64}) {
-      for (const int chunk : {1, 7, 32, 100, 256, 531}) {
-        const int threads = 1 + chunk % 3;
-        EXPECT_TRUE(same(want, run_alone(Isa::kAuto, threads, shape, sequence, block_tokens, chunk,
-                                         static_cast<std::uint64_t>(chunk))))
-            << name(shape) << " blocks of " << block_tokens << ", chunks of " << chunk;
+    for (const Isa isa : vector_isas()) {
+      for (const int block_tokens : {16, 32, 64}) {
+        for (const int chunk : {1, 7, 32, 100, 256, 531}) {
+          const int threads = 1 + chunk % 3;
+          EXPECT_TRUE(same(want, run_alone(isa, threads, shape, sequence, block_tokens, chunk,
+                                           static_cast<std::uint64_t>(chunk))))
+              << name(shape) << " blocks of " << block_tokens << ", chunks of " << chunk;
+        }
       }
     }
   }
@@ -286,8 +326,10 @@ TEST(Attention, SplitsInParallelChangeNothing) {
     for (const int length : {1700, 1025, 1024, 600, 513, 257, 40, 1})
       sequences.emplace_back(shape, length, random);
     std::vector<std::vector<float>> want;
-    for (const int threads : {1, 2, 3, 8}) {
-      Runner runner(Isa::kAuto, threads, shape, 64, 110, 7);
+    for (const auto& [isa, threads] :
+         {std::pair{Isa::kAuto, 1}, {Isa::kAuto, 2}, {Isa::kAvx2, 3}, {Isa::kAuto, 8}}) {
+      if (!ops::isa_supported(isa)) continue;
+      Runner runner(isa, threads, shape, 64, 110, 7);
       std::vector<Runner::Running> running;
       for (const Sequence& s : sequences) running.push_back(runner.start(s));
       std::vector<Runner::Running*> pointers;
@@ -297,16 +339,82 @@ TEST(Attention, SplitsInParallelChangeNothing) {
       runner.step(pointers, prefill);
       for (const int chunk : {1, 2, 1, 1}) runner.step(pointers, std::vector<int>(pointers.size(), chunk));
       for (std::size_t i = 0; i < running.size(); ++i) {
-        if (threads == 1) want.push_back(running[i].out);
+        if (want.size() == i) want.push_back(running[i].out);
         EXPECT_TRUE(same(want[i], running[i].out))
             << name(shape) << " sequence " << i << " threads " << threads;
       }
       // One sequence alone: every round of its splits is wide.
-      Runner alone(Isa::kAuto, threads, shape, 32, 60, 8);
+      Runner alone(isa, threads, shape, 32, 60, 8);
       auto r = alone.start(sequences[0]);
       alone.step({&r}, {1695});
       for (int i = 0; i < 5; ++i) alone.step({&r}, {1});
       EXPECT_TRUE(same(want[0], r.out)) << name(shape) << " alone, threads " << threads;
+    }
+  }
+}
+
+/// Shapes, dtypes, windows, blocks, chunks and threads drawn at random; prepared rows among them.
+TEST(Attention, RandomCallsHaveTheScalarBits) {
+  Random random(29);
+  constexpr int kDims[] = {32, 64, 80, 96, 128, 160, 256};
+  constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+  for (int round = 0; round < 45; ++round) {
+    Shape shape{0, random.between(1, 3), kDims[random.below(7)]};
+    shape.q_heads = shape.kv_heads * random.between(1, shape.dim > 128 ? 4 : 16);
+    shape.dtype = kTypes[random.below(3)];
+    shape.window = random.below(3) == 0 ? random.between(1, 120) : 0;
+    // The scalar kernel is slow: long sequences for small shapes only.
+    const int most = std::clamp(200000 / (shape.q_heads * shape.dim), 40, 600);
+    const Sequence sequence(shape, random.between(1, most), random);
+    const Output outputs[] = {Output::kFloats, Output::kPrepared, Output::kBoth};
+    const Output output = shape.dim % 32 == 0 ? outputs[round % 3] : Output::kFloats;
+    const auto want = run_alone(Isa::kScalar, 2, shape, sequence, 16, sequence.length, 1, output);
+    for (const Isa isa : vector_isas()) {
+      const int block_tokens = 16 << random.below(3);
+      const int chunk = random.below(2) == 0 ? sequence.length : random.between(1, 40);
+      const int threads = random.between(1, 8);
+      EXPECT_TRUE(same(want, run_alone(isa, threads, shape, sequence, block_tokens, chunk, 2, output)))
+          << ops::isa_name(isa) << " " << name(shape) << " length " << sequence.length << " blocks of "
+          << block_tokens << ", chunks of " << chunk << ", " << threads << " threads";
+    }
+  }
+}
+
+/// A step as the engine makes them: many sequences decode, far apart in length, beside a chunk of a prompt.
+TEST(Attention, ManyDecodesBesideAPromptHaveTheScalarBits) {
+  Random random(30);
+  for (const Shape& shape : {Shape{9, 3, 64, 0, DType::kF16}, Shape{4, 4, 32, 90, DType::kBF16}}) {
+    std::vector<Sequence> sequences;
+    for (int i = 0; i < 32; ++i)
+      sequences.emplace_back(shape, i % 9 == 0 ? 300 + i : random.between(3, 60), random);
+    sequences.emplace_back(shape, 200, random);
+    const auto run = [&](Isa isa, int threads) {
+      Runner runner(isa, threads, shape, 16, 700, 9, Output::kBoth);
+      std::vector<Runner::Running> running;
+      for (const Sequence& s : sequences) running.push_back(runner.start(s));
+      std::vector<Runner::Running*> pointers;
+      for (auto& r : running) pointers.push_back(&r);
+      // Prompts but for two tokens; then a step of decodes and the long prompt; then decodes alone.
+      std::vector<int> chunks;
+      for (const Sequence& s : sequences) chunks.push_back(s.length - 2);
+      chunks.back() = 70;
+      runner.step(pointers, chunks);
+      runner.step(pointers, [&] {
+        std::vector<int> mixed(sequences.size(), 1);
+        mixed.back() = 129;
+        return mixed;
+      }());
+      runner.step(pointers, std::vector<int>(sequences.size(), 1));
+      std::vector<float> out;
+      for (const auto& r : running) out.insert(out.end(), r.out.begin(), r.out.end());
+      return out;
+    };
+    const auto want = run(Isa::kScalar, 2);
+    for (const Isa isa : vector_isas()) {
+      for (const int threads : {1, 2, 5, 8}) {
+        EXPECT_TRUE(same(want, run(isa, threads)))
+            << ops::isa_name(isa) << " " << name(shape) << " " << threads;
+      }
     }
   }
 }
@@ -327,7 +435,8 @@ TEST(Attention, ExtremeScoresStayFiniteAndEqual) {
 
 TEST(RopeKvWrite, RotatesByHalvesAndStoresRounded) {
   Random random(27);
-  for (const Isa isa : {Isa::kScalar, Isa::kAuto}) {
+  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAuto}) {
+    if (!ops::isa_supported(isa)) continue;
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
       for (const auto& [dim, rotary] : {std::pair{16, 16}, {64, 64}, {24, 12}, {96, 48}, {8, 0}, {40, 40}}) {
         auto d = device(isa);
@@ -399,7 +508,8 @@ TEST(RopeKvWrite, RoundingIsThatOfTheScalarForEveryKindOfNumber) {
     }
     values.resize(values.size() / 256 * 256);
     std::vector<GuardedBuffer> memories;
-    for (const Isa isa : {Isa::kScalar, Isa::kAuto}) {
+    for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAuto}) {
+      if (!ops::isa_supported(isa)) continue;
       auto d = device(isa);
       const auto rows = static_cast<std::int32_t>(values.size() / 256);
       Arena arena(*d, dtype, 64, 1, 256, (rows + 63) / 64, 0);
@@ -412,8 +522,10 @@ TEST(RopeKvWrite, RoundingIsThatOfTheScalarForEveryKindOfNumber) {
                                            1, arena.view, &segment, 1});
       memories.push_back(std::move(arena.memory));
     }
-    EXPECT_EQ(std::memcmp(memories[0].data(), memories[1].data(), memories[0].size()), 0)
-        << dtype_name(dtype);
+    for (std::size_t i = 1; i < memories.size(); ++i) {
+      EXPECT_EQ(std::memcmp(memories[0].data(), memories[i].data(), memories[0].size()), 0)
+          << dtype_name(dtype);
+    }
   }
 }
 
