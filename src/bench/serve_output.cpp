@@ -163,7 +163,7 @@ Json workload_json(const ServeOptions& options) {
 }
 
 // The sentences below the figures: what a reader must know to believe them.
-std::string notes(const RunReport& r) {
+std::string notes(const ServeOptions& options, const RunReport& r) {
   std::string out;
   const auto note = [&](const std::string& text) { out += "  note: " + text + "\n"; };
   for (const auto& [key, count] : r.errors)
@@ -175,6 +175,12 @@ std::string notes(const RunReport& r) {
   if (r.count_mismatches > 0) {
     note(std::to_string(r.count_mismatches) + " answers had another number of chunks than tokens (" +
          figure(r.tokens_per_piece) + " tokens a chunk): gaps are divided by the tokens of the answer's chunks.");
+  }
+  const ServeWorkload& w = options.workload;
+  const bool unique = w.turns == 1 && w.shared_prefix_length == 0 && w.trace_file.empty() && w.prompts_file.empty();
+  if (unique && r.cached_tokens.value_or(0) * 20 > r.input_tokens) {
+    note(std::to_string(*r.cached_tokens) + " prompt tokens came from the server's cache: it has seen these prompts "
+         "before. Another --seed makes new ones.");
   }
   if (r.client_cpu_share > 0.5)
     note("the load generator used " + fixed(r.client_cpu_share * 100, 0) + " % of a core: it may limit the figures.");
@@ -213,7 +219,7 @@ std::string report_table(const ServeOptions& options, const RunReport& r) {
                             : "not readable: " + r.energy.source;
   out += "\n  load generator  " + figure(r.client_cpu_us_per_piece) + " us of CPU a chunk, " +
          fixed(r.client_cpu_share * 100, 1) + " % of a core\n";
-  return out + notes(r);
+  return out + notes(options, r);
 }
 
 std::string sweep_table(const std::vector<RunReport>& reports) {

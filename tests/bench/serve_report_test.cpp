@@ -145,6 +145,10 @@ TEST(ServeReport, DocumentsHoldWhatOthersRead) {
   EXPECT_EQ(run.find("answers_with_other_chunk_count")->as_int(), 1);
   const std::string table = report_table(options, reports[0]);
   EXPECT_NE(table.find("another number of chunks than tokens"), std::string::npos) << table;
+  EXPECT_EQ(table.find("Another --seed"), std::string::npos) << table;
+  RunReport cached = reports[0];
+  cached.cached_tokens = cached.input_tokens;
+  EXPECT_NE(report_table(options, cached).find("Another --seed"), std::string::npos);
   // Every row of the CSV has the columns of its head.
   std::istringstream csv(report_csv({samples}));
   std::string head, row;

@@ -110,11 +110,13 @@ TEST(ServeBench, StampsAreWithinTwoMillisecondsOfTheServers) {
 
 TEST(ServeBench, AClosedLoopKeepsItsConcurrencyAndItsConnections) {
   std::atomic<int> now = 0, most = 0;
-  const ScriptedServer server([&](const Peer& peer, const ScriptedRequest&) {
+  const ScriptedServer server([&](const Peer& peer, const ScriptedRequest& request) {
     const int here = ++now;
     for (int seen = most; here > seen && !most.compare_exchange_weak(seen, here);) {
     }
-    peer.pause(15);
+    // The first five wait for each other, however slow the machine is.
+    for (int ms = 0; ms < 10'000 && request.number < 5 && most < 5; ++ms) peer.pause(1);
+    peer.pause(5);
     --now;
     peer.send(good_answer(4));
     return true;
@@ -360,7 +362,7 @@ TEST(ServeBench, ADurationEndsAClosedLoop) {
   const ServeBenchResult result =
       bench(options_for(server), {.concurrency = 2, .requests = {}, .duration_s = 0.15});
   EXPECT_GE(result.reports[0].ok, 2);
-  for (const RequestSample& s : result.samples[0].requests) EXPECT_LE(s.intended, 160'000'000);
+  EXPECT_LE(server.requests(), 32);  // 15 rounds of 10 ms at most, and the two that end last
   EXPECT_FALSE(result.reports[0].interrupted);
 }
 
