@@ -65,7 +65,7 @@ def main():
     p.add_argument("--model", default="smollm2")
     p.add_argument("--seconds", type=float, default=120)
     p.add_argument("--streams", type=int, default=64)
-    p.add_argument("--vocab", type=int, default=600)
+    p.add_argument("--vocab", type=int, default=500)
     p.add_argument("--kv", default="128MiB", help="KV pool: small, so that all of it has been touched soon")
     p.add_argument("options", nargs="*", help="further options of barg serve, after --")
     args = p.parse_args()
@@ -97,6 +97,7 @@ def main():
                                                 round(samples[-1][1] / 2**20, 1)],
                           "slope_kib_per_minute": round(slope_kib_per_minute(half)) if len(half) > 2 else None,
                           "descriptors": server.fds()}))
+    return 1 if counts["broken"] else 0
 
 
-main()
+sys.exit(main())
