@@ -30,7 +30,7 @@ struct SchedulerOptions {
   std::int32_t max_num_batched_tokens = 512;  ///< token budget of a step, >= 1
   double itl_target_ms = 100;                 ///< prefill chunks shrink so that a step keeps this
   double watermark = 0.02;                    ///< share of the pool that admission leaves free
-  std::int32_t pipeline_depth = 0;            ///< steps launched before results return: 0, 1 or 2
+  std::int32_t pipeline_depth = 1;            ///< steps launched before results return: 0, 1 or 2
   std::int32_t max_num_queued_reqs = 256;     ///< waiting requests beyond this are refused with 429
   std::int64_t max_num_queued_tokens = 1'000'000;  ///< waiting prompt tokens beyond this are refused
   double ageing_s = 10;                       ///< a waiting request rises one class after this long

@@ -92,6 +92,20 @@ TEST_P(EngineTest, ManyChoicesEachEndOnce) {
   EXPECT_EQ(engine.metrics().request_params_n.count(), 1U);
 }
 
+TEST_P(EngineTest, TokensLeaveInTheStepThatMadeThem) {
+  auto& engine = start();
+  EngineClient client(engine);
+  gate_->close();
+  const RequestId id = client.submit(request_of(20, 50));
+  for (std::size_t n = 1; n <= 6; ++n) {
+    gate_->let_through(1);
+    client.wait_tokens(id, n);  // no later result comes: a token that waited for one would never leave
+    EXPECT_EQ(client.progress(id).first, n);
+  }
+  gate_->open();
+  EXPECT_EQ(client.wait(id)[0].tokens.size(), 50U);
+}
+
 TEST_P(EngineTest, CancelDuringAStepEndsWithinIt) {
   auto& engine = start();
   EngineClient client(engine);
