@@ -22,14 +22,17 @@ inline void parallel_for(Stream& s, int items, F&& f) {
       items, [](void* context, int i) { (*static_cast<F*>(context))(i); }, &f);
 }
 
-/// f(begin, end) over ranges of [0, rows); one range, on this thread, when the work is small.
+/// f(begin, end) over ranges of [0, rows), all of about one size; one range, on this thread, when the work is small.
 template <class F>
 inline void parallel_rows(Stream& s, std::int32_t rows, std::int32_t elements_per_row, F&& f) {
-  constexpr std::int64_t kElementsPerItem = 16384;
-  const auto grain = static_cast<std::int32_t>(
-      min_of<std::int64_t>(rows, kElementsPerItem / (elements_per_row > 0 ? elements_per_row : 1) + 1));
-  if (grain >= rows) return f(0, rows);
-  parallel_for(s, (rows + grain - 1) / grain, [&](int i) { f(i * grain, min_of(rows, (i + 1) * grain)); });
+  constexpr std::int64_t kElementsPerItem = 8192;  // a microsecond or two: some times what a region costs
+  const std::int64_t wanted = std::int64_t{rows} * elements_per_row / kElementsPerItem;
+  const auto items = static_cast<std::int32_t>(min_of<std::int64_t>(rows, wanted));
+  if (items <= 1) return f(0, rows);
+  parallel_for(s, items, [&](int i) {
+    f(static_cast<std::int32_t>(std::int64_t{rows} * i / items),
+      static_cast<std::int32_t>(std::int64_t{rows} * (i + 1) / items));
+  });
 }
 
 /// Panels that one item works on side by side: enough independent memory streams and FMA chains when rows are

@@ -1,9 +1,11 @@
-"""One question, one answer: 64 requests at once, with shared prefixes, give byte for byte what each gives alone."""
+"""One question, one answer: 64 requests at once, with shared prefixes, give byte for byte what each gives alone; and
+so does a server on every instruction set."""
 
 import concurrent.futures
 import unittest
 
 import run
+from server import Server
 
 SHARED = [5 + (13 * i) % 500 for i in range(150)]
 
@@ -19,8 +21,8 @@ def question(k):
     return body
 
 
-def answer(k):
-    status, document = run.SERVER.post("/v1/completions", question(k))
+def answer(k, server=None):
+    status, document = (server or run.SERVER).post("/v1/completions", question(k))
     assert status == 200, document
     return [(c["index"], c["text"], c["token_ids"], c["logprobs"], c["finish_reason"]) for c in document["choices"]]
 
@@ -53,6 +55,21 @@ class SameAnswers(unittest.TestCase):
                 self.assertEqual(texts[index], text)
                 self.assertEqual(ids[index], token_ids)
                 self.assertEqual(reasons[index], reason)
+
+    def test_every_instruction_set(self):
+        expected = [answer(k) for k in range(16)]
+        for isa, flags in (("scalar", []), ("avx2", []), ("avx512", []), ("avx2", ["--isa", "scalar"])):
+            try:
+                server = Server(run.BARG, run.MODEL, flags, env={"BARG_ISA": isa})
+            except RuntimeError as error:
+                self.assertRegex(str(error), f"runtime.isa is {isa}, which this machine cannot run; its best is")
+                print(f"skipped: this machine has no {isa}")
+                continue
+            with server:
+                self.assertIn(f"kernels cpu-{'scalar' if flags else isa},", server.output())
+                with concurrent.futures.ThreadPoolExecutor(16) as pool:
+                    got = list(pool.map(lambda k: answer(k, server), range(16)))
+                self.assertEqual(got, expected, isa)
 
 
 if __name__ == "__main__":
