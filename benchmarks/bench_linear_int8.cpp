@@ -1,6 +1,6 @@
-// linear and gated_linear in recipe int8 on prepared rows: GB/s of weights and GOP/s of the best call, each as a
-// share of the machine's ceiling (memory reads; vpdpbusd, or what stands for it on AVX2) measured in the same run
-// with as many threads.
+// linear and gated_linear in recipe int8 on prepared rows: GB/s of weights and GOP/s of the best call, each
+// as a share of the machine's ceiling (memory reads; vpdpbusd, or what stands for it on AVX2) measured in the
+// same run with as many threads.
 //
 //   bench_linear_int8 --benchmark_filter=avx512/linear/q4_1
 //
@@ -22,7 +22,8 @@ Shape shape_of(const benchmark::State& state) {
           static_cast<std::int32_t>(state.range(2)), static_cast<int>(state.range(3))};
 }
 
-void report(benchmark::State& state, Isa isa, DType type, int threads, double best, double bytes, double ops) {
+void report(benchmark::State& state, Isa isa, DType type, int threads, double best, double bytes,
+            double ops) {
   const ops::Limits& limit = limits(isa, threads);
   state.counters["best_us"] = best * 1e6;
   state.counters["GB/s"] = bytes / best * 1e-9;
@@ -102,11 +103,16 @@ void register_all() {
         b->UseRealTime()->Unit(benchmark::kMicrosecond);
       };
       // SmolLM2-135M: o, gate and up, down, lm_head; and a matrix of a larger model.
-      add("linear", [=](benchmark::State& s) { linear(s, type, isa); }, 576, 576);
-      add("gated", [=](benchmark::State& s) { gated(s, type, isa); }, 576, 1536);
-      add("linear", [=](benchmark::State& s) { linear(s, type, isa); }, 1536, 576);
-      add("linear", [=](benchmark::State& s) { linear(s, type, isa); }, 576, 49152);
-      add("linear", [=](benchmark::State& s) { linear(s, type, isa); }, 2048, 8192);
+      add(
+          "linear", [=](benchmark::State& s) { linear(s, type, isa); }, 576, 576);
+      add(
+          "gated", [=](benchmark::State& s) { gated(s, type, isa); }, 576, 1536);
+      add(
+          "linear", [=](benchmark::State& s) { linear(s, type, isa); }, 1536, 576);
+      add(
+          "linear", [=](benchmark::State& s) { linear(s, type, isa); }, 576, 49152);
+      add(
+          "linear", [=](benchmark::State& s) { linear(s, type, isa); }, 2048, 8192);
     }
   }
 }

@@ -1,10 +1,10 @@
 // Recipe int8 for every vector width: what surrounds the kernels of linear_int8_*.cpp, behind Wide (avx2.h or
 // avx512.h, which the file includes first). int8_dot in ops_scalar.cpp is the specification.
 //
-// An item of the pool is up to four panels (64 columns, an entry of block_max; or 32 of gate and the same 32 of
-// up, a block of prepared rows) times up to kItemRows rows. Its kernel leaves the sums in L1, and the item
-// finishes them there: bias, residual, largest of 64, silu * up, next rows as int8. No two items write the same
-// number, and no result depends on how items are cut.
+// An item of the pool is up to four panels (64 columns, an entry of block_max; or 32 of gate and the same 32
+// of up, a block of prepared rows) times up to kItemRows rows. Its kernel leaves the sums in L1, and the item
+// finishes them there: bias, residual, largest of 64, silu * up, next rows as int8. No two items write the
+// same number, and no result depends on how items are cut.
 //
 // Everything is in an unnamed namespace, for the reason given in avx2.h. Thread rule: as ops.h.
 #pragma once
@@ -35,8 +35,8 @@ template <DType T>
 constexpr int kHeaderBytes = (T == DType::kQ4_1 ? 2 : 1) * kPanel * 2;
 
 /// Asks for the weights that lie `Ahead` bytes behind block b, in these panels or the next ones. Hardware
-/// prefetchers restart at every panel and do not keep four streams ahead of rows of arithmetic: this is worth a
-/// third of the bandwidth at one row and more than half of it at two to eight.
+/// prefetchers restart at every panel and do not keep four streams ahead of rows of arithmetic: this is worth
+/// a third of the bandwidth at one row and more than half of it at two to eight.
 template <DType T, int Ahead>
 [[gnu::always_inline]] inline void fetch_ahead(const Panels& panels, int b, int blocks) {
   constexpr std::ptrdiff_t kBlock = panel_bytes(T, kQuantBlock);
@@ -147,7 +147,8 @@ int item_panels(const LinearParams& p, int panels, int threads) {
   return best;
 }
 
-/// `multiply(type, panels, x, row, rows, acc)` fills acc[rows][kItemPanels][16] for the panels that there are.
+/// `multiply(type, panels, x, row, rows, acc)` fills acc[rows][kItemPanels][16] for the panels that there
+/// are.
 template <class Multiply>
 void linear_int8(Stream& s, const LinearParams& p, Multiply multiply) {
   const QuantisedRows x = prepared_rows(s, p, p.weight.k);

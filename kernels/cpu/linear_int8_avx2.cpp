@@ -180,8 +180,8 @@ inline void half_sums(const __m256i* w, const QuantisedRows& x, std::int64_t k, 
   }
 }
 
-/// 16 columns of acc[MR][kAccStride] += blocks [b0, b0 + blocks) of rows [row, row + MR). Meanwhile the weights
-/// at `ahead` are fetched, as many as these (nullptr: none).
+/// 16 columns of acc[MR][kAccStride] += blocks [b0, b0 + blocks) of rows [row, row + MR). Meanwhile the
+/// weights at `ahead` are fetched, as many as these (nullptr: none).
 template <DType T, int MR>
 void tile_rows(const Tile& tile, const QuantisedRows& x, std::int64_t row, int b0, int blocks,
                const std::byte* ahead, float* acc) {
@@ -260,7 +260,8 @@ void multiply_type(const Panels& panels, const QuantisedRows& x, std::int64_t ro
   }
 }
 
-void multiply(DType type, const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows, float* acc) {
+void multiply(DType type, const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows,
+              float* acc) {
   if (type == DType::kQ8_0) return multiply_type<DType::kQ8_0>(panels, x, row, rows, acc);
   if (type == DType::kQ4_0) return multiply_type<DType::kQ4_0>(panels, x, row, rows, acc);
   multiply_type<DType::kQ4_1>(panels, x, row, rows, acc);

@@ -1,10 +1,10 @@
 // linear and gated_linear, recipe int8, AVX-512 with VNNI. int8_dot in ops_scalar.cpp is the specification:
 // exact integers inside half a block, then halves and blocks added in order.
 //
-// vpdpbusd takes unsigned weights and signed activations. Nibbles are unsigned as stored; bytes become unsigned
-// by flipping the sign bit, w + 128. The surplus (128, or 8 for q4_0, times the sum of the half's activations,
-// which the rows carry) is taken off in advance: the accumulator starts there. Exact integers, so the bits are
-// those of any other order.
+// vpdpbusd takes unsigned weights and signed activations. Nibbles are unsigned as stored; bytes become
+// unsigned by flipping the sign bit, w + 128. The surplus (128, or 8 for q4_0, times the sum of the half's
+// activations, which the rows carry) is taken off in advance: the accumulator starts there. Exact integers,
+// so the bits are those of any other order.
 //
 // One row: four panels side by side (as many memory streams), the activations of a block in registers.
 // Several rows: two panels' block of weights stays unpacked in registers while the rows pass by; each
@@ -30,7 +30,8 @@ inline void unpack(const std::byte* block, __m512i (&w)[kUnits]) {
     const __m512i nibble = _mm512_set1_epi8(15);
 #pragma GCC unroll 4
     for (int g = 0; g < kUnits / 2; ++g) {
-      const __m512i bytes = load_i(units + g * 64);
+      __m512i bytes = load_i(units + g * 64);
+      asm("" : "+v"(bytes));  // one load for both nibbles
       w[g] = _mm512_and_si512(bytes, nibble);
       w[g + 4] = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), nibble);
     }
@@ -93,8 +94,8 @@ void one_row(const Panels& panels, const QuantisedRows& x, std::int64_t row, flo
 
 /// Block b of NP panels for `rows` rows: acc[r][kItemPanels][16] of panels 0 .. NP - 1.
 template <DType T, int NP>
-inline void block_rows(const std::byte* const* blocks, const QuantisedRows& x, std::int64_t row, int rows, int b,
-                       float* acc) {
+inline void block_rows(const std::byte* const* blocks, const QuantisedRows& x, std::int64_t row, int rows,
+                       int b, float* acc) {
   __m512i w[NP][kUnits];
   __m512 scale[NP];
   __m512 minimum[NP];
@@ -167,7 +168,8 @@ void multiply_type(const Panels& panels, const QuantisedRows& x, std::int64_t ro
   }
 }
 
-void multiply(DType type, const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows, float* acc) {
+void multiply(DType type, const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows,
+              float* acc) {
   if (type == DType::kQ8_0) return multiply_type<DType::kQ8_0>(panels, x, row, rows, acc);
   if (type == DType::kQ4_0) return multiply_type<DType::kQ4_0>(panels, x, row, rows, acc);
   multiply_type<DType::kQ4_1>(panels, x, row, rows, acc);

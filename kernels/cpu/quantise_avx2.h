@@ -1,6 +1,6 @@
 // Activations to Form::kInt8, AVX2: quantise_block of ops_scalar.cpp. Producers (rms_norm, attention,
-// gated_linear) call it on what they hold in registers; `linear` on rows. q16 is always written: whoever fills
-// the rows does not know how many of them, or which weights, will be multiplied.
+// gated_linear) call it on what they hold in registers; `linear` on rows. q16 is always written: whoever
+// fills the rows does not know how many of them, or which weights, will be multiplied.
 //
 // Include only from *_avx2.cpp; everything is static for the reason given in avx2.h. Thread rule: threads may
 // write different blocks of one row at the same time.
@@ -72,8 +72,8 @@ static inline void quantise_block(__m256 v0, __m256 v1, __m256 v2, __m256 v3, co
 
 static inline void quantise_row(const float* x, const QuantisedRows& out, std::int64_t row) {
   for (int b = 0; b < out.k / kQuantBlock; ++b, x += kQuantBlock) {
-    quantise_block(_mm256_loadu_ps(x), _mm256_loadu_ps(x + 8), _mm256_loadu_ps(x + 16), _mm256_loadu_ps(x + 24),
-                   out, row, b);
+    quantise_block(_mm256_loadu_ps(x), _mm256_loadu_ps(x + 8), _mm256_loadu_ps(x + 16),
+                   _mm256_loadu_ps(x + 24), out, row, b);
   }
 }
 

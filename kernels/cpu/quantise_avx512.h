@@ -1,9 +1,9 @@
-// Activations to Form::kInt8, AVX-512: quantise_block of ops_scalar.cpp with 16 floats, half a block, a register.
-// Producers (rms_norm, attention, gated_linear) call it on what they hold in registers; `linear` on rows.
-// q16 is left unused.
+// Activations to Form::kInt8, AVX-512: quantise_block of ops_scalar.cpp with 16 floats, half a block, a
+// register. Producers (rms_norm, attention, gated_linear) call it on what they hold in registers; `linear` on
+// rows. q16 is left unused.
 //
-// Include only from *_avx512.cpp; everything is static for the reason given in avx2.h. Thread rule: threads may
-// write different blocks of one row at the same time.
+// Include only from *_avx512.cpp; everything is static for the reason given in avx2.h. Thread rule: threads
+// may write different blocks of one row at the same time.
 #pragma once
 
 #include <immintrin.h>
@@ -13,8 +13,8 @@
 
 namespace barg::ops::cpu {
 
-/// op over the 16 lanes of `a`, and over those of `b`, in lanes 0 and 1 of the result. For integers only, whose
-/// order is free.
+/// op over the 16 lanes of `a`, and over those of `b`, in lanes 0 and 1 of the result. For integers only,
+/// whose order is free.
 template <class Op>
 static inline __m128i fold_both(__m512i a, __m512i b, Op op) {
   const __m512i eight = op(_mm512_shuffle_i64x2(a, b, 0x44), _mm512_shuffle_i64x2(a, b, 0xee));
@@ -60,8 +60,8 @@ static inline void quantise_block(__m512 v0, __m512 v1, const QuantisedRows& out
 
 static inline void quantise_row(const float* x, const QuantisedRows& out, std::int64_t row) {
   for (int b = 0; b < out.k / kQuantBlock; ++b) {
-    quantise_block(_mm512_loadu_ps(x + b * kQuantBlock), _mm512_loadu_ps(x + b * kQuantBlock + kHalfBlock), out,
-                   row, b);
+    quantise_block(_mm512_loadu_ps(x + b * kQuantBlock), _mm512_loadu_ps(x + b * kQuantBlock + kHalfBlock),
+                   out, row, b);
   }
 }
 

@@ -1,5 +1,5 @@
-// gated_linear: silu(gate) * up, close to float64, equal in bits to the scalar table, and as prepared rows the
-// same input to the next product as its own f32 output.
+// gated_linear: silu(gate) * up, close to float64, equal in bits to the scalar table, and as prepared rows
+// the same input to the next product as its own f32 output.
 #include <algorithm>
 
 #include "cpu/layout.h"
@@ -8,8 +8,8 @@
 namespace barg::test {
 namespace {
 
-using ops::cpu::QuantisedRows;
 using ops::cpu::quantised_rows;
+using ops::cpu::QuantisedRows;
 
 struct Case {
   DType type;
@@ -183,11 +183,18 @@ TEST(GatedLinear, HostileNumbersGiveTheScalarBits) {
     for (int round = 0; round < 60; ++round) {
       const Case c{kAllTypes[random.below(6)],
                    round % 2 == 0 ? Recipe::kInt8 : Recipe::kF32,
-                   64, 96, 1 + round % 4, round % 3 == 0, true, true, false};
+                   64,
+                   96,
+                   1 + round % 4,
+                   round % 3 == 0,
+                   true,
+                   true,
+                   false};
       Operands in(*scalar, c, random);
       for (int i = 0; i < round / 6; ++i)
         in.x[static_cast<std::size_t>(random.below(c.rows * c.k))] = special[random.below(7)];
-      for (int i = 0; i < round / 6; ++i) in.gate_bias[static_cast<std::size_t>(random.below(64))] = special[random.below(7)];
+      for (int i = 0; i < round / 6; ++i)
+        in.gate_bias[static_cast<std::size_t>(random.below(64))] = special[random.below(7)];
       Result a = run(*scalar, in, c);
       Result b = run(*fast, in, c);
       ASSERT_TRUE(same(a.out, b.out)) << c.name();

@@ -1,5 +1,5 @@
-// linear, recipe int8: prepared rows, residual, bias and block maxima in every combination, equal in bits to the
-// scalar table for every instruction set, number of rows and threads; and close to float64.
+// linear, recipe int8: prepared rows, residual, bias and block maxima in every combination, equal in bits to
+// the scalar table for every instruction set, number of rows and threads; and close to float64.
 #include <algorithm>
 
 #include "cpu/layout.h"
@@ -19,7 +19,8 @@ struct Result {
   std::vector<float> out, block_max;
 };
 
-/// One call on `rows` rows of `x`, the outputs `stride` apart and starting from `base` where they are added to.
+/// One call on `rows` rows of `x`, the outputs `stride` apart and starting from `base` where they are added
+/// to.
 Result run(CpuDevice& d, const ops::PackedWeight& w, const std::vector<float>& x, int rows, int stride,
            const std::vector<float>& base, const std::vector<float>& bias, Options o) {
   Buffer workspace(d.ops().prepared_bytes(rows, w.k, Recipe::kInt8));
@@ -73,7 +74,8 @@ TEST(LinearInt8, EveryFeatureGivesTheScalarBits) {
         const auto x = random.normals(static_cast<std::size_t>(rows * k));
         const auto base = random.normals(static_cast<std::size_t>(rows * stride));
         const auto bias = random.normals(static_cast<std::size_t>(n));
-        const Options o{random.below(2) == 0, random.below(2) == 0, random.below(2) == 0, random.below(2) == 0};
+        const Options o{random.below(2) == 0, random.below(2) == 0, random.below(2) == 0,
+                        random.below(2) == 0};
         SCOPED_TRACE(shape(w.view, rows, threads, o));
         const Result a = run(*scalar, w.view, x, rows, stride, base, bias, o);
         const Result b = run(*fast, w.view, x, rows, stride, base, bias, o);
@@ -123,7 +125,8 @@ std::vector<double> rounded_product(const Weights& w, const std::vector<float>& 
     float max = 0.0f;
     for (std::size_t i = b; i < b + 16; ++i) max = std::max(max, std::abs(x[i]));
     const float d = max / 127.0f;
-    for (std::size_t i = b; i < b + 16; ++i) q[i] = d * std::nearbyint(static_cast<double>(x[i] * (1.0f / d)));
+    for (std::size_t i = b; i < b + 16; ++i)
+      q[i] = d * std::nearbyint(static_cast<double>(x[i] * (1.0f / d)));
   }
   std::vector<double> out;
   for (int r = 0; r < rows; ++r) {
@@ -173,7 +176,8 @@ TEST(LinearInt8, BlockMaximaOfHostileNumbers) {
         const auto x = random.normals(static_cast<std::size_t>(rows) * 32);
         auto base = random.normals(static_cast<std::size_t>(rows * n));
         for (int i = 0; i < round / 3; ++i) {
-          base[static_cast<std::size_t>(random.below(rows * n))] = special[random.below(round % 2 == 0 ? 4 : 2)];
+          base[static_cast<std::size_t>(random.below(rows * n))] =
+              special[random.below(round % 2 == 0 ? 4 : 2)];
         }
         const Options o{false, true, false, true};
         const Result a = run(*scalar, w.view, x, rows, n, base, {}, o);
@@ -196,7 +200,9 @@ TEST(LinearInt8, TheFirstOfEqualZerosIsTheBlockMaximum) {
     std::vector<std::uint8_t> raw(kN * 34);
     for (int n = 0; n < kN; ++n) {
       std::uint8_t* block = raw.data() + std::ptrdiff_t{n} * 34;
-      const auto scale = static_cast<std::uint16_t>(n == 20 ? first : n > 20 && n % 9 == 0 ? first ^ 0x8000 : 0xc000);
+      const auto scale = static_cast<std::uint16_t>(n == 20                ? first
+                                                    : n > 20 && n % 9 == 0 ? first ^ 0x8000
+                                                                           : 0xc000);
       std::memcpy(block, &scale, 2);
       block[2 + 1] = 1;
     }
