@@ -80,7 +80,7 @@ TEST_F(SettingsTest, BargIsaChoosesTheInstructionSetUnlessAFlagDoes) {
   const auto refused = with("sse9", {});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().sentences,
-            std::vector<std::string>{"BARG_ISA expected one of auto, scalar, avx2, avx512, got 'sse9'."});
+            std::vector<std::string>{"BARG_ISA must be one of auto, scalar, avx2, avx512, got 'sse9'."});
 }
 
 TEST_F(SettingsTest, UnknownKeysNameTheNearestAndTheLine) {
