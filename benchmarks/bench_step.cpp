@@ -1,9 +1,11 @@
 // bench_step [LOGITS]: what a step costs outside of the forward pass.
 //
-//   sampler   microseconds for one row, for vocabularies of 49,152 and 151,936 and common sampling parameters, with
-//             the instruction set of this machine and with the scalar table. Rows are synthetic (a few likely tokens
-//             over a normal background), or taken from LOGITS: f32, rows of 49,152.
-//   engine    microseconds of the engine thread for one step, for 1 to 64 sequences that decode, over a runner that
+//   sampler   microseconds for one row, for vocabularies of 49,152 and 151,936 and common sampling
+//   parameters, with
+//             the instruction set of this machine and with the scalar table. Rows are synthetic (a few likely
+//             tokens over a normal background), or taken from LOGITS: f32, rows of 49,152.
+//   engine    microseconds of the engine thread for one step, for 1 to 64 sequences that decode, over a
+//   runner that
 //             computes nothing: scheduler, block manager, ledger, metrics and sinks.
 //
 // Each figure is the best of many short windows, so it holds also on a busy machine.
@@ -27,7 +29,6 @@
 namespace {
 
 using namespace barg;
-
 
 // ---- sampler
 
@@ -73,7 +74,8 @@ const Setting kSettings[] = {
     {"temperature 1, penalties", [](auto& p) { p.frequency_penalty = 0.5F, p.presence_penalty = 0.5F; }},
 };
 
-/// Mean over the rows of the best time of each; every call gets a fresh copy of the row, which is not counted.
+/// Mean over the rows of the best time of each; every call gets a fresh copy of the row, which is not
+/// counted.
 double sampler_us(const Setting& setting, const std::vector<std::vector<float>>& rows, ops::Isa isa) {
   const ops::CpuDevice device({.threads = 1, .isa = isa});
   const auto vocab = static_cast<std::int32_t>(rows[0].size());
@@ -92,7 +94,8 @@ double sampler_us(const Setting& setting, const std::vector<std::vector<float>>&
     for (int window = 0; window < 25; ++window) {
       auto logits = row;
       std::vector<float> maxima;
-      for (std::size_t b = 0; b * ops::kBlockMax < row.size(); ++b) maxima.push_back(runtime::block_maximum(logits, b));
+      for (std::size_t b = 0; b * ops::kBlockMax < row.size(); ++b)
+        maxima.push_back(runtime::block_maximum(logits, b));
       const double start = clock.now();
       const auto token = sampler.sample({.logits = logits, .block_max = maxima}, index, scratch);
       best = std::min(best, clock.now() - start);
@@ -169,7 +172,8 @@ double thread_seconds() {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-/// CPU time of the engine thread from one step's last event to the next one's, the best of windows of 64 steps.
+/// CPU time of the engine thread from one step's last event to the next one's, the best of windows of 64
+/// steps.
 double step_us(int streams, int depth) {
   Config config;
   config.scheduler.pipeline_depth = depth;

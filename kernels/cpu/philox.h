@@ -1,5 +1,5 @@
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) as gumbel_filter uses it:
-// constants and the scalar form. Everything is static: see math.h. Thread rule: pure functions.
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) as gumbel_filter uses
+// it: constants and the scalar form. Everything is static: see math.h. Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ static inline void philox_words(const GumbelFilterParams& p, std::uint32_t count
 }
 
 /// Appends the hits among the ids [begin, end); begin is a multiple of 4.
-static inline std::int32_t gumbel_filter_ids(const GumbelFilterParams& p, std::int32_t begin, std::int32_t end,
-                                             std::int32_t* hits) {
+static inline std::int32_t gumbel_filter_ids(const GumbelFilterParams& p, std::int32_t begin,
+                                             std::int32_t end, std::int32_t* hits) {
   std::int32_t count = 0;
   std::uint32_t word[4];
   for (std::int32_t id = begin; id < end; ++id) {

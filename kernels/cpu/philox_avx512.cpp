@@ -1,5 +1,5 @@
-// gumbel_filter with AVX-512: 32 ids at a time, counters in 64-bit lanes so that the halves of each product stay
-// where the next round wants them. Same hits as philox_scalar.cpp.
+// gumbel_filter with AVX-512: 32 ids at a time, counters in 64-bit lanes so that the halves of each product
+// stay where the next round wants them. Same hits as philox_scalar.cpp.
 #include <immintrin.h>
 
 #include "cpu/philox.h"

@@ -46,7 +46,8 @@ struct SequenceState {
 /// Scratch of the rows being sampled at one time: at most one for each thread of the pool.
 class ScratchPool {
  public:
-  ScratchPool(const ops::OpTable& table, std::int32_t vocab_size, int threads) : busy_(static_cast<std::size_t>(threads)) {
+  ScratchPool(const ops::OpTable& table, std::int32_t vocab_size, int threads)
+      : busy_(static_cast<std::size_t>(threads)) {
     for (int i = 0; i < threads; ++i) scratch_.emplace_back(table, vocab_size);
   }
 
@@ -94,13 +95,14 @@ struct CpuRunner::Impl {
   bool measure(RawRow& raw);
   void score_prompt(const LogitsRow& row, std::size_t index, sched::ItemResult& out);
   void sample_rows(const sched::StepPlan& plan, std::span<const LogitsRow> rows, sched::StepResult& result);
-  void sample_row(const sched::StepPlan& plan, const LogitsRow& row, std::size_t index, sched::ItemResult& out);
+  void sample_row(const sched::StepPlan& plan, const LogitsRow& row, std::size_t index,
+                  sched::ItemResult& out);
 
   CpuRunnerParts parts;
   const std::size_t hidden_size, logits_dim, logits_capacity, logits_blocks;
   model::Workspace workspace;
-  std::vector<float> hidden;    // [max_rows, H]
-  std::vector<float> gathered;  // [logits_capacity, H]
+  std::vector<float> hidden;     // [max_rows, H]
+  std::vector<float> gathered;   // [logits_capacity, H]
   std::vector<float> logits;     // [logits_capacity, V]
   std::vector<float> block_max;  // [logits_capacity, logits_blocks]
   std::vector<float> logsumexp;  // [logits_capacity], where log-probabilities are wanted
@@ -112,13 +114,13 @@ struct CpuRunner::Impl {
   std::unordered_map<SeqId, SequenceState> sequences;
   SteadyClock clock;
 
-  // Between two steps the device thread stays awake for the engine; the engine thread sleeps through a step, whose
-  // threads need the cores.
+  // Between two steps the device thread stays awake for the engine; the engine thread sleeps through a step,
+  // whose threads need the cores.
   Handoff<Command> commands{std::chrono::microseconds(50)};
   Handoff<sched::StepResult> results{std::chrono::microseconds(0)};
   std::int64_t outstanding = 0;                  // engine thread only
   std::vector<sched::StepResult> spare_results;  // engine thread only
-  std::jthread thread;           // last: joins before the rest goes
+  std::jthread thread;                           // last: joins before the rest goes
 };
 
 void CpuRunner::Impl::run() {
@@ -207,7 +209,9 @@ void CpuRunner::Impl::score_prompt(const LogitsRow& row, std::size_t index, sche
   auto& state = *states[static_cast<std::size_t>(row.item)];
   const auto& request = *state.request;
   const auto next = static_cast<std::size_t>(row.position) + 1;
-  if (out.status != sched::ItemStatus::kOk || !request.sampling.prompt_logprobs || next >= request.prompt.size()) return;
+  if (out.status != sched::ItemStatus::kOk || !request.sampling.prompt_logprobs ||
+      next >= request.prompt.size())
+    return;
   RawRow raw = raw_row(index);
   if (!measure(raw)) {
     out.status = sched::ItemStatus::kBadLogits;
@@ -234,7 +238,9 @@ void CpuRunner::Impl::sample_row(const sched::StepPlan& plan, const LogitsRow& r
     state.bad = true;
   }
 }
-/// An item samples at most one row, so rows touch different objects and are sampled side by side where that pays.
+
+/// An item samples at most one row, so rows touch different objects and are sampled side by side where that
+/// pays.
 void CpuRunner::Impl::sample_rows(const sched::StepPlan& plan, std::span<const LogitsRow> rows,
                                   sched::StepResult& result) {
   sampled.clear();

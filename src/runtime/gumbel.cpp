@@ -5,7 +5,8 @@
 
 namespace barg::runtime {
 
-/// x = 2^e * m, m in [sqrt(1/2), sqrt(2)); with f = (m-1)/(m+1), log m = 2 (f + f^3/3 + f^5/5 + ...), |f| < 0.172.
+/// x = 2^e * m, m in [sqrt(1/2), sqrt(2)); with f = (m-1)/(m+1), log m = 2 (f + f^3/3 + f^5/5 + ...), |f| <
+/// 0.172.
 double exact_log(double x) {
   int e = 0;
   double m = std::frexp(x, &e);
@@ -31,7 +32,8 @@ double exact_exp(double x) {
   const double r = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10;  // ln2 in two parts
   double series = 0;
   for (const double c : kInverseFactorials) series = series * r + c;
-  return series * std::bit_cast<double>(static_cast<std::uint64_t>(static_cast<std::int64_t>(n) + 1023) << 52);
+  return series *
+         std::bit_cast<double>(static_cast<std::uint64_t>(static_cast<std::int64_t>(n) + 1023) << 52);
 }
 
 std::uint32_t noise_word(const NoiseKey& key, TokenId id) {
@@ -58,8 +60,6 @@ double word_noise(std::uint32_t word) {
 }
 
 /// -log(-log(1-v)) <= -log(v) <= ln2 * (leading zeros of word + 1).
-double word_noise_bound(std::uint32_t word) {
-  return 0.69314718055994530942 * (std::countl_zero(word) + 1);
-}
+double word_noise_bound(std::uint32_t word) { return 0.69314718055994530942 * (std::countl_zero(word) + 1); }
 
 }  // namespace barg::runtime

@@ -1,6 +1,7 @@
-// Handoff: an unbounded queue with one consumer, for the two crossings between the engine thread and the device
-// thread. It reuses its slots, so passing a step allocates nothing, and its consumer may spin for a moment before it
-// sleeps: waking a sleeping thread costs 30 to 80 us, more than the engine needs between two steps.
+// Handoff: an unbounded queue with one consumer, for the two crossings between the engine thread and the
+// device thread. It reuses its slots, so passing a step allocates nothing, and its consumer may spin for a
+// moment before it sleeps: waking a sleeping thread costs 30 to 80 us, more than the engine needs between two
+// steps.
 //
 // Spinning yields, so that it costs a busy machine nothing: whoever else can run on this core does.
 // Threads: push() from any, pop() from one. Does its own locking.
@@ -71,7 +72,8 @@ class Handoff {
 
   void grow() {
     std::vector<T> larger(2 * slots_.size());
-    for (std::size_t i = 0; i < slots_.size(); ++i) larger[i] = std::move(slots_[(first_ + i) % slots_.size()]);
+    for (std::size_t i = 0; i < slots_.size(); ++i)
+      larger[i] = std::move(slots_[(first_ + i) % slots_.size()]);
     slots_ = std::move(larger);
     first_ = 0;
   }

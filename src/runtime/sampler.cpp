@@ -136,7 +136,8 @@ void Sampler::adjust(const Row& row, std::int32_t output_index, SampleScratch& s
 }
 
 /// Only the listed ids take part: few, so they are looked at one by one.
-TokenId Sampler::choose_allowed(std::span<const float> logits, const NoiseKey& key, SampleScratch& scratch) const {
+TokenId Sampler::choose_allowed(std::span<const float> logits, const NoiseKey& key,
+                                SampleScratch& scratch) const {
   const SamplingParams& p = request_->sampling;
   if (p.temperature == 0.0F) {
     TokenId best = kNoToken;
@@ -152,7 +153,8 @@ TokenId Sampler::choose_allowed(std::span<const float> logits, const NoiseKey& k
   candidates.clear();
   for (const TokenId id : allowed_) {
     const float x = logits[static_cast<std::size_t>(id)];
-    if (x != kMasked) candidates.push_back({id, static_cast<double>(x) / static_cast<double>(p.temperature), 0});
+    if (x != kMasked)
+      candidates.push_back({id, static_cast<double>(x) / static_cast<double>(p.temperature), 0});
   }
   if (candidates.empty()) return kNoToken;
   keep_min_p(candidates, p.min_p);
@@ -164,8 +166,9 @@ TokenId Sampler::choose_allowed(std::span<const float> logits, const NoiseKey& k
 TokenId Sampler::choose(const Row& row, std::int32_t output_index, SampleScratch& scratch) const {
   const SamplingParams& p = request_->sampling;
   adjust(row, output_index, scratch);
-  const NoiseKey key{*p.seed, static_cast<std::uint32_t>(choice_),
-                     static_cast<std::uint32_t>(request_->prompt.size() + static_cast<std::size_t>(output_index))};
+  const NoiseKey key{
+      *p.seed, static_cast<std::uint32_t>(choice_),
+      static_cast<std::uint32_t>(request_->prompt.size() + static_cast<std::size_t>(output_index))};
   if (!allowed_.empty()) return choose_allowed(row.logits, key, scratch);
   const TokenId top = first_max(row);
   if (top == kNoToken || p.temperature == 0.0F) return top;
@@ -188,7 +191,8 @@ TokenId Sampler::choose(const Row& row, std::int32_t output_index, SampleScratch
   return draw(candidates, key);
 }
 
-std::optional<OutputToken> Sampler::sample(const RawRow& raw, std::int32_t output_index, SampleScratch& scratch) {
+std::optional<OutputToken> Sampler::sample(const RawRow& raw, std::int32_t output_index,
+                                           SampleScratch& scratch) {
   rewind(output_index);
   const Row row = sampled_part(raw, vocab_size_);
   if (!finite(row)) return std::nullopt;
@@ -203,7 +207,8 @@ std::optional<OutputToken> Sampler::sample(const RawRow& raw, std::int32_t outpu
   out.id = plain_greedy(output_index) ? first_max(row) : choose(row, output_index, scratch);
   if (out.id == kNoToken) return std::nullopt;
   if (p.logprobs) {
-    out.logprobs = row_logprobs(logits.empty() ? row : Row{logits, block_max}, raw.logsumexp, out.id, *p.logprobs);
+    out.logprobs =
+        row_logprobs(logits.empty() ? row : Row{logits, block_max}, raw.logsumexp, out.id, *p.logprobs);
   }
   remember(out.id);
   return out;
@@ -246,7 +251,8 @@ TokenLogprobs row_logprobs(const Row& row, float logsumexp, TokenId id, std::int
   const auto k = static_cast<std::size_t>(std::max(top, 0));
   for (std::size_t i = 0; i < row.logits.size(); ++i) {
     const float most = row.block_max[i / ops::kBlockMax];
-    if (i % ops::kBlockMax == 0 && most < own && (k == 0 || (best.size() == k && most < best.front().value))) {
+    if (i % ops::kBlockMax == 0 && most < own &&
+        (k == 0 || (best.size() == k && most < best.front().value))) {
       i += ops::kBlockMax - 1;  // nothing in this block outranks anything
       continue;
     }

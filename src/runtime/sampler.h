@@ -1,12 +1,12 @@
 // Sampler: chooses one token from one row of logits. One object per sequence.
 //
-// State is a pure function of (request, choice, outputs so far): sample() is told the output index and rewinds
-// itself when a step is computed again, so preemption and dropped results cannot skew penalties. The draw is
-// keyed by (seed, choice, absolute position, token id), never by batch row or time.
+// State is a pure function of (request, choice, outputs so far): sample() is told the output index and
+// rewinds itself when a step is computed again, so preemption and dropped results cannot skew penalties. The
+// draw is keyed by (seed, choice, absolute position, token id), never by batch row or time.
 //
-// Order of operations: masks (allowed, banned, min_tokens) -> logit_bias -> repetition, frequency, presence ->
-// temperature -> min_p -> top_k -> top_p over the renormalised survivors -> Gumbel draw. Ties go to the lower
-// id everywhere. How a choice is made without looking at most of the row: runtime/selection.h.
+// Order of operations: masks (allowed, banned, min_tokens) -> logit_bias -> repetition, frequency, presence
+// -> temperature -> min_p -> top_k -> top_p over the renormalised survivors -> Gumbel draw. Ties go to the
+// lower id everywhere. How a choice is made without looking at most of the row: runtime/selection.h.
 //
 // Threads: one at a time per object; different objects are independent. sample() does not allocate once
 // reserve() was called, log-probabilities apart.
@@ -23,8 +23,8 @@
 
 namespace barg::runtime {
 
-/// A row as the output projection leaves it (LinearParams::out and block_max, padding rows included). Both spans
-/// are scratch and come back modified.
+/// A row as the output projection leaves it (LinearParams::out and block_max, padding rows included). Both
+/// spans are scratch and come back modified.
 struct RawRow {
   std::span<float> logits;
   std::span<float> block_max;
@@ -37,8 +37,8 @@ class Sampler {
   Sampler(std::shared_ptr<const Request> request, std::int32_t choice, std::int32_t vocab_size,
           std::vector<TokenId> end_ids);
 
-  /// Chooses output token number `output_index` (0-based, at most one more than the last call's) and remembers
-  /// it. nullopt: the row has NaN or +inf, or nothing survives the masks.
+  /// Chooses output token number `output_index` (0-based, at most one more than the last call's) and
+  /// remembers it. nullopt: the row has NaN or +inf, or nothing survives the masks.
   std::optional<OutputToken> sample(const RawRow& raw, std::int32_t output_index, SampleScratch& scratch);
   /// Memory for so many outputs.
   void reserve(std::int32_t outputs);
@@ -62,11 +62,11 @@ class Sampler {
   const std::int32_t vocab_size_;
   const std::vector<TokenId> end_ids_;
   const bool has_penalties_;
-  std::vector<TokenId> allowed_;           // sorted, unique
-  std::vector<TokenId> prompt_ids_;        // distinct; only with a repetition penalty
-  std::vector<std::uint32_t> counts_;      // [vocab] output counts; only with penalties
-  std::vector<std::uint8_t> in_prompt_;    // [vocab]; only with a repetition penalty
-  std::vector<TokenId> output_ids_;        // distinct outputs in first-seen order; only with penalties
+  std::vector<TokenId> allowed_;         // sorted, unique
+  std::vector<TokenId> prompt_ids_;      // distinct; only with a repetition penalty
+  std::vector<std::uint32_t> counts_;    // [vocab] output counts; only with penalties
+  std::vector<std::uint8_t> in_prompt_;  // [vocab]; only with a repetition penalty
+  std::vector<TokenId> output_ids_;      // distinct outputs in first-seen order; only with penalties
   std::vector<TokenId> outputs_;
 };
 
@@ -75,8 +75,8 @@ Row sampled_part(const RawRow& raw, std::int32_t vocab_size);
 /// No NaN, no +inf, and something above -inf.
 bool finite(const Row& row);
 
-/// Log-probability and rank of `id` in a raw row, with the `top` most likely alternatives (descending, ties by
-/// lower id). -inf comes out as -inf; writers clip it.
+/// Log-probability and rank of `id` in a raw row, with the `top` most likely alternatives (descending, ties
+/// by lower id). -inf comes out as -inf; writers clip it.
 TokenLogprobs row_logprobs(const Row& row, float logsumexp, TokenId id, std::int32_t top);
 
 }  // namespace barg::runtime

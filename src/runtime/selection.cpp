@@ -29,7 +29,8 @@ float sum(F4 v) { return (v[0] + v[2]) + (v[1] + v[3]); }
 
 // ---- top_p: the mass of a tail
 
-/// 2^y for -87 <= y <= 0 within 5e-6 of its value: y = n + r, |r| <= 1/2, interpolation in r at Chebyshev's points.
+/// 2^y for -87 <= y <= 0 within 5e-6 of its value: y = n + r, |r| <= 1/2, interpolation in r at Chebyshev's
+/// points.
 F4 rough_exp2(F4 y) {
   const F4 shifted = y + splat(12582912.0F);  // rounds to an integer, which is then in the low bits
   const F4 r = y - (shifted - splat(12582912.0F));
@@ -41,8 +42,8 @@ F4 rough_exp2(F4 y) {
   return std::bit_cast<F4>(std::bit_cast<I4>(p) + (std::bit_cast<I4>(shifted) << 23));
 }
 
-/// Masses exp((x - max) / temperature) of blocks, near the truth by kTailError of themselves: x - max, its factor and
-/// their product are rounded, at most 87 in powers of two; rough_exp2 and the sums add little.
+/// Masses exp((x - max) / temperature) of blocks, near the truth by kTailError of themselves: x - max, its
+/// factor and their product are rounded, at most 87 in powers of two; rough_exp2 and the sums add little.
 class RoughMasses {
  public:
   static constexpr double kTailError = 3e-5;
@@ -205,7 +206,8 @@ float selection_floor(const Row& row, float max, double temperature, float min_p
   }
   if (min_p > 0 && std::isfinite(max)) {
     const double bound = static_cast<double>(max) + temperature * exact_log(static_cast<double>(min_p));
-    const float below = std::nextafter(static_cast<float>(bound), kMasked);  // two roundings of f64 are far less
+    const float below =
+        std::nextafter(static_cast<float>(bound), kMasked);  // two roundings of f64 are far less
     floor = std::max(floor, std::nextafter(below, kMasked));
   }
   return floor;
@@ -296,12 +298,14 @@ TokenId draw(const std::vector<Candidate>& candidates, const NoiseKey& key) {
   return best_id;
 }
 
-// The filter's test, from what it must not miss. Let h = word >> 8, so v > h / 2^24, and noise <= -log v. A score
-// of at least `best` needs log2 h <= 24 + (value - best) log2 e. The bits of float(h), as a number, are 2^23 times
-// 127 plus an interpolation of log2 h that never exceeds it. So bits <= 2^23 (151 + (value - best) log2 e), where
-// value - best = (x - max) / temperature + (value of max - best). h = 0 passes while the right side is positive,
-// which covers all noise up to 2^(151 - ...). Roundings to f32 are together below 400 of these units.
-TokenId draw_row(const Row& row, TokenId top, double temperature, const NoiseKey& key, SampleScratch& scratch) {
+// The filter's test, from what it must not miss. Let h = word >> 8, so v > h / 2^24, and noise <= -log v. A
+// score of at least `best` needs log2 h <= 24 + (value - best) log2 e. The bits of float(h), as a number, are
+// 2^23 times 127 plus an interpolation of log2 h that never exceeds it. So bits <= 2^23 (151 + (value - best)
+// log2 e), where value - best = (x - max) / temperature + (value of max - best). h = 0 passes while the right
+// side is positive, which covers all noise up to 2^(151 - ...). Roundings to f32 are together below 400 of
+// these units.
+TokenId draw_row(const Row& row, TokenId top, double temperature, const NoiseKey& key,
+                 SampleScratch& scratch) {
   constexpr double kUnit = 8388608;  // 2^23
   constexpr double kSlack = 1024;
   const float max = row.logits[static_cast<std::size_t>(top)];

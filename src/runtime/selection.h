@@ -1,16 +1,20 @@
-// Selection: which ids of one row of adjusted logits may be drawn, and the draw. Works from the maxima of blocks of
-// 64 logits (lm_head makes them on the way), so that most of the row is never looked at:
+// Selection: which ids of one row of adjusted logits may be drawn, and the draw. Works from the maxima of
+// blocks of 64 logits (lm_head makes them on the way), so that most of the row is never looked at:
 //
 //   greedy        the block with the largest maximum
 //   top_k         the k-th largest block maximum bounds the k-th largest logit: only blocks above it are read
 //   min_p         the same with the bound that min_p gives
-//   top_p alone   the head of the distribution exactly, the mass of the tail in f32 with a proven error: if the
-//                 boundary of the nucleus could lie on either side of a token, more of the row is computed exactly
-//   temperature   a conservative test of noise plus logit in vectors (ops::GumbelFilterParams); what passes is
+//   top_p alone   the head of the distribution exactly, the mass of the tail in f32 with a proven error: if
+//   the
+//                 boundary of the nucleus could lie on either side of a token, more of the row is computed
+//                 exactly
+//   temperature   a conservative test of noise plus logit in vectors (ops::GumbelFilterParams); what passes
+//   is
 //                 evaluated exactly
 //
-// Every shortcut gives the same token as the plain definition (tests/runtime/naive_sampler.h). Larger value first,
-// lower id on ties, everywhere. Threads: functions of their arguments; one SampleScratch per thread at a time.
+// Every shortcut gives the same token as the plain definition (tests/runtime/naive_sampler.h). Larger value
+// first, lower id on ties, everywhere. Threads: functions of their arguments; one SampleScratch per thread at
+// a time.
 #pragma once
 
 #include <cstdint>
@@ -65,7 +69,8 @@ TokenId first_max(const Row& row);
 /// All logits >= floor (and above -inf) become candidates, ids ascending.
 void gather(const Row& row, float floor, double temperature, std::vector<Candidate>& out);
 
-/// A bound that no survivor of min_p (0 = off) and top_k (0 = off) lies below. `max` is the row's largest logit.
+/// A bound that no survivor of min_p (0 = off) and top_k (0 = off) lies below. `max` is the row's largest
+/// logit.
 float selection_floor(const Row& row, float max, double temperature, float min_p, std::int32_t top_k,
                       SampleScratch& scratch);
 
@@ -81,6 +86,7 @@ bool gather_top_p(const Row& row, float max, double temperature, float top_p, Sa
 /// The candidate with the largest noised value. REQUIRES at least one candidate, in any order.
 TokenId draw(const std::vector<Candidate>& candidates, const NoiseKey& key);
 /// draw() over all logits of the row; `top` is first_max(), finite.
-TokenId draw_row(const Row& row, TokenId top, double temperature, const NoiseKey& key, SampleScratch& scratch);
+TokenId draw_row(const Row& row, TokenId top, double temperature, const NoiseKey& key,
+                 SampleScratch& scratch);
 
 }  // namespace barg::runtime

@@ -87,7 +87,7 @@ struct StepResult {
   std::vector<ItemResult> items;   ///< same order as the plan's
   double seconds = 0;              ///< how long the device worked
   std::optional<Error> fatal;      ///< the device is lost: every request fails
-  StepPlan spent{};                ///< the plan on its way home: its memory is used again, its content is nothing
+  StepPlan spent{};                ///< the plan on its way home: its memory is used again, no more
 };
 
 }  // namespace barg::sched

@@ -216,7 +216,8 @@ class Scheduler {
   std::vector<Launched> launched_;                                          // oldest first; a few
   Draft draft_;
   std::vector<Digest> producing_;  // blocks that the draft's prefills work on, while somebody waits
-  // Memory of plans, steps and effects that are done with, so that a step in the steady state allocates nothing.
+  // Memory of plans, steps and effects that are done with, so that a step in the steady state allocates
+  // nothing.
   std::vector<Sequence*> order_;  // scratch of plan()
   std::vector<StepPlan> spare_plans_;
   std::vector<std::vector<LaunchedItem>> spare_items_;

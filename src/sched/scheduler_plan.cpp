@@ -221,7 +221,8 @@ void Scheduler::top_up() {
 // ---- admission
 
 void Scheduler::admit_waiting(double now) {
-  if (waiting_.size() == 0 || static_cast<std::int32_t>(running_.size()) >= config_.options.max_num_seqs) return;
+  if (waiting_.size() == 0 || static_cast<std::int32_t>(running_.size()) >= config_.options.max_num_seqs)
+    return;
   std::vector<Sequence*> blocked;
   const std::vector<Sequence*> candidates = waiting_.front(now, kScan);
   for (Sequence* s : candidates) {
@@ -337,7 +338,8 @@ StepPlan Scheduler::launch() {
   plan.predicted_s = cost_.predict(draft_.cost);
   // For as long as these sequences may become: tables grow in steps that must not allocate.
   std::size_t blocks = 0;
-  for (const Sequence* s : draft_.items) blocks += static_cast<std::size_t>(s->limit / kv_.block_tokens() + 1);
+  for (const Sequence* s : draft_.items)
+    blocks += static_cast<std::size_t>(s->limit / kv_.block_tokens() + 1);
   plan.block_ids.reserve(blocks * static_cast<std::size_t>(plan.num_groups));
   for (const kv::TailCopy& c : draft_.copies) plan.copies.push_back({c.group, c.src, c.dst, c.tokens});
   Launched launched{.id = draft_.id, .cost = draft_.cost, .items = take_spare(spare_items_)};

@@ -1,6 +1,6 @@
-// Counts every operator new of the engine thread and of the device thread while streams decode: none may happen
-// between two steps in the steady state, also when blocks fill. Its own binary, because it replaces the global
-// operators. Skipped in sanitizer builds, which bring their own.
+// Counts every operator new of the engine thread and of the device thread while streams decode: none may
+// happen between two steps in the steady state, also when blocks fill. Its own binary, because it replaces
+// the global operators. Skipped in sanitizer builds, which bring their own.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -34,8 +34,12 @@ void* allocate(std::size_t size, std::size_t alignment) {
 
 void* operator new(std::size_t size) { return allocate(size, 16); }
 void* operator new[](std::size_t size) { return allocate(size, 16); }
-void* operator new(std::size_t size, std::align_val_t a) { return allocate(size, static_cast<std::size_t>(a)); }
-void* operator new[](std::size_t size, std::align_val_t a) { return allocate(size, static_cast<std::size_t>(a)); }
+void* operator new(std::size_t size, std::align_val_t a) {
+  return allocate(size, static_cast<std::size_t>(a));
+}
+void* operator new[](std::size_t size, std::align_val_t a) {
+  return allocate(size, static_cast<std::size_t>(a));
+}
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete[](void* p) noexcept { std::free(p); }
 void operator delete(void* p, std::size_t) noexcept { std::free(p); }

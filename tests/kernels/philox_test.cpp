@@ -25,7 +25,8 @@ Case random_case(Random& random, std::int32_t dim, float offset) {
   c.params.dim = dim;
   c.params.blocks = c.blocks.data();
   c.params.num_blocks = static_cast<std::int32_t>(c.blocks.size());
-  c.params.seed = static_cast<std::uint64_t>(random.below(1 << 30)) << 33 | static_cast<std::uint64_t>(random.below(1 << 30));
+  c.params.seed = static_cast<std::uint64_t>(random.below(1 << 30)) << 33 |
+                  static_cast<std::uint64_t>(random.below(1 << 30));
   c.params.position = static_cast<std::uint32_t>(random.below(1 << 30)) * 5u;
   c.params.choice = static_cast<std::uint32_t>(random.below(128));
   c.params.max = *std::max_element(c.x.begin(), c.x.end());
@@ -47,14 +48,15 @@ TEST(GumbelFilter, EqualHitsOnEveryIsa) {
     for (const float offset : {1.0e9f, 1.20e9f, 1.26e9f, 1.4e9f}) {
       Case c = random_case(random, dim, offset);
       const auto want = hits(Isa::kScalar, c);
-      for (const Isa isa : vector_isas()) EXPECT_EQ(hits(isa, c), want) << ops::isa_name(isa) << ", dim " << dim;
+      for (const Isa isa : vector_isas())
+        EXPECT_EQ(hits(isa, c), want) << ops::isa_name(isa) << ", dim " << dim;
     }
   }
 }
 
 TEST(GumbelFilter, WordsArePhilox) {
-  // Random123's known answer for a zero counter and key: 6627e8d5 e169c58d bc57ac4c 9b00dbd8. With x = max an id is
-  // a hit from its own word's level on, and not one step below it.
+  // Random123's known answer for a zero counter and key: 6627e8d5 e169c58d bc57ac4c 9b00dbd8. With x = max an
+  // id is a hit from its own word's level on, and not one step below it.
   const std::uint32_t words[] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
   for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
     if (!ops::isa_supported(isa)) continue;
@@ -65,8 +67,17 @@ TEST(GumbelFilter, WordsArePhilox) {
       c.x.assign(64, -1.0f);
       c.x[static_cast<std::size_t>(id)] = 0;
       c.blocks = {0};
-      c.params = {.x = c.x.data(), .dim = 64, .blocks = c.blocks.data(), .num_blocks = 1, .seed = 0, .position = 0,
-                  .choice = 0, .max = 0, .slope = 1e10f, .offset = bar, .hits = nullptr};
+      c.params = {.x = c.x.data(),
+                  .dim = 64,
+                  .blocks = c.blocks.data(),
+                  .num_blocks = 1,
+                  .seed = 0,
+                  .position = 0,
+                  .choice = 0,
+                  .max = 0,
+                  .slope = 1e10f,
+                  .offset = bar,
+                  .hits = nullptr};
       EXPECT_EQ(hits(isa, c), std::vector<std::int32_t>{id});
       c.params.offset = std::nextafter(bar, 0.0f);
       EXPECT_TRUE(hits(isa, c).empty());

@@ -1,6 +1,7 @@
 // NaiveSampler: the definition of a choice, as plainly as it can be written: every logit becomes a candidate,
-// every mass is computed, every noise is drawn. The sampler must give the same token for every row and request.
-// Only the order of operations is here; the arithmetic of a logarithm or a noise is runtime/gumbel.h's.
+// every mass is computed, every noise is drawn. The sampler must give the same token for every row and
+// request. Only the order of operations is here; the arithmetic of a logarithm or a noise is
+// runtime/gumbel.h's.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +26,8 @@ class NaiveSampler {
     allowed_ = p.allowed_token_ids;
     std::sort(allowed_.begin(), allowed_.end());
     allowed_.erase(std::unique(allowed_.begin(), allowed_.end()), allowed_.end());
-    has_penalties_ = p.repetition_penalty != 1.0F || p.frequency_penalty != 0.0F || p.presence_penalty != 0.0F;
+    has_penalties_ =
+        p.repetition_penalty != 1.0F || p.frequency_penalty != 0.0F || p.presence_penalty != 0.0F;
     std::set<TokenId> prompt;
     for (const TokenId id : request_->prompt) {
       if (id >= 0 && id < vocab_size_) prompt.insert(id);
@@ -145,7 +147,8 @@ class NaiveSampler {
   void keep_top_k() {
     const std::int32_t k = request_->sampling.top_k;
     if (k <= 0 || candidates_.size() <= std::size_t(k)) return;
-    std::nth_element(candidates_.begin(), candidates_.begin() + (k - 1), candidates_.end(), runtime::better<Candidate>);
+    std::nth_element(candidates_.begin(), candidates_.begin() + (k - 1), candidates_.end(),
+                     runtime::better<Candidate>);
     candidates_.resize(std::size_t(k));
   }
 
@@ -187,7 +190,7 @@ class NaiveSampler {
   /// Every candidate's noise, no bound, no order.
   TokenId draw(std::int64_t position) const {
     const runtime::NoiseKey key{*request_->sampling.seed, static_cast<std::uint32_t>(choice_),
-                              static_cast<std::uint32_t>(position)};
+                                static_cast<std::uint32_t>(position)};
     TokenId best_id = kNoToken;
     double best = 0;
     for (const Candidate& c : candidates_) {

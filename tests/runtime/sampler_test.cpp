@@ -139,7 +139,8 @@ TEST(Sampler, SelectionEqualsASortBasedReferenceAlsoWithTies) {
     for (const TokenId id : order) total += mass(id);
     double sum = 0;
     std::size_t keep = 0;
-    while (keep < order.size() && (keep == 0 || sum < p.top_p * total * (1 - 1e-12))) sum += mass(order[keep++]);
+    while (keep < order.size() && (keep == 0 || sum < p.top_p * total * (1 - 1e-12)))
+      sum += mass(order[keep++]);
     order.resize(keep);
     std::sort(order.begin(), order.end());
     ASSERT_EQ(Bench(vocab).survivors(s, x), order) << "round " << round;
@@ -154,7 +155,8 @@ TEST(Sampler, TheOrderOfCandidatesDoesNotMatter) {
     for (TokenId id = 0; id < 500; ++id) candidates.push_back({id, x[static_cast<std::size_t>(id)], 0});
     const NoiseKey key{rng.next(), 3, 17};
     const TokenId want = draw(candidates, key);
-    for (std::size_t i = candidates.size(); i > 1; --i) std::swap(candidates[i - 1], candidates[rng.below(i)]);
+    for (std::size_t i = candidates.size(); i > 1; --i)
+      std::swap(candidates[i - 1], candidates[rng.below(i)]);
     ASSERT_EQ(draw(candidates, key), want);
   }
 }
@@ -167,7 +169,8 @@ SamplingParams random_params(Rng& rng, std::int32_t vocab) {
   p.seed = rng.next();
   static constexpr float kTemperatures[] = {0, 1e-6F, 0.1F, 0.5F, 0.7F, 0.8F, 1, 1, 1.3F, 2};
   p.temperature = kTemperatures[rng.below(10)];
-  if (one_in(3)) p.top_k = static_cast<std::int32_t>(1 + rng.below(one_in(4) ? static_cast<std::uint64_t>(vocab) : 60));
+  if (one_in(3))
+    p.top_k = static_cast<std::int32_t>(1 + rng.below(one_in(4) ? static_cast<std::uint64_t>(vocab) : 60));
   if (one_in(2)) p.top_p = static_cast<float>(one_in(4) ? 1e-6 + rng.uniform() : 0.8 + 0.199 * rng.uniform());
   p.top_p = std::min(p.top_p, 1.0F);
   if (one_in(4)) p.min_p = static_cast<float>(one_in(3) ? rng.uniform() : 0.1 * rng.uniform());
@@ -210,7 +213,8 @@ TEST(Sampler, EveryTokenIsThatOfTheDefinition) {
     const auto vocab = static_cast<std::int32_t>(1 + rng.below(round % 5 == 0 ? 9000 : 700));
     const auto rows = vocab + static_cast<std::int32_t>(rng.below(3) * rng.below(100));  // with padding
     const auto p = random_params(rng, vocab);
-    const auto request = request_with(p, {1, 2, 3, static_cast<TokenId>(rng.below(static_cast<std::uint64_t>(rows)))});
+    const auto request =
+        request_with(p, {1, 2, 3, static_cast<TokenId>(rng.below(static_cast<std::uint64_t>(rows)))});
     const auto choice = static_cast<std::int32_t>(rng.below(4));
     Sampler sampler(request, choice, vocab, {0});
     test::NaiveSampler naive(request, choice, vocab, {0});
@@ -227,7 +231,8 @@ TEST(Sampler, EveryTokenIsThatOfTheDefinition) {
           << "round " << round << ", vocabulary " << vocab << ", temperature " << p.temperature << ", top_k "
           << p.top_k << ", top_p " << p.top_p << ", min_p " << p.min_p;
       if (!got) break;
-      ASSERT_EQ(std::count(bench.scratch.stale.begin(), bench.scratch.stale.end(), 0), std::ssize(bench.scratch.stale));
+      ASSERT_EQ(std::count(bench.scratch.stale.begin(), bench.scratch.stale.end(), 0),
+                std::ssize(bench.scratch.stale));
     }
   }
 }
@@ -244,7 +249,8 @@ TEST(Sampler, NoiseIsPhilox) {
 TEST(Sampler, NoiseIsGumbel) {
   // Kolmogorov-Smirnov against exp(-exp(-x)); the 1e-6 critical value is 2.7 / sqrt(n).
   std::vector<double> v;
-  for (TokenId id = 0; id < 40'000; ++id) v.push_back(word_noise(noise_word({3, 1, static_cast<std::uint32_t>(id / 100)}, id % 100)));
+  for (TokenId id = 0; id < 40'000; ++id)
+    v.push_back(word_noise(noise_word({3, 1, static_cast<std::uint32_t>(id / 100)}, id % 100)));
   std::sort(v.begin(), v.end());
   double worst = 0;
   for (std::size_t i = 0; i < v.size(); ++i) {
@@ -301,7 +307,8 @@ TEST(Sampler, ChoicesAndPositionsAreIndependentAndReproducible) {
     Sampler s(request_with(p), choice, 500, {});
     for (int i = 0; i < 50; ++i) streams[choice].push_back(sample(s, x, i)->id);
     Sampler again(request_with(p), choice, 500, {});
-    for (int i = 0; i < 50; ++i) ASSERT_EQ(sample(again, x, i)->id, streams[choice][static_cast<std::size_t>(i)]);
+    for (int i = 0; i < 50; ++i)
+      ASSERT_EQ(sample(again, x, i)->id, streams[choice][static_cast<std::size_t>(i)]);
   }
   EXPECT_NE(streams[0], streams[1]);
   EXPECT_NE(streams[1], streams[2]);
