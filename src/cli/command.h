@@ -63,6 +63,6 @@ struct Command {
 extern const Command kServeCommand, kChatCommand, kCompleteCommand, kInspectCommand, kTokenizeCommand,
     kRenderCommand, kHealthCommand, kConfigCommand, kVersionCommand, kBenchCommand;
 // Under `barg bench`; their names are two words.
-extern const Command kBenchServeCommand;
+extern const Command kBenchModelCommand, kBenchServeCommand;
 
 }  // namespace barg::cli

@@ -60,6 +60,30 @@ TEST(Cli, HelpAndUsage) {
   EXPECT_NE(barg({"serve", "--block-sise", "16"}).err.find("--block-size"), std::string::npos);
 }
 
+// A file that is not a model shows that the flags before it were taken.
+TEST(Cli, BenchModelReadsItsFlags) {
+  expect_one_sentence(barg({"bench", "model"}), kExitUsage);
+  const std::string junk = temp_file("bench_junk.gguf", "no model");
+  for (const auto& [flag, value] : {std::pair{"-p", "x"}, {"-p", "1,x"}, {"-n", "-1"}, {"-b", "0"}, {"--batch", "1,0"},
+                                    {"--depth", "1.5"}, {"-r", "0"}, {"-r", "1,2"}, {"-o", "xml"}, {"-t", "many"},
+                                    {"--recipe", "f16"}, {"--kv-dtype", "q8"}}) {
+    const Done done = barg({"bench", "model", "-m", junk, flag, value});
+    expect_one_sentence(done, kExitUsage);
+    EXPECT_NE(done.err.find(flag), std::string::npos) << done.err;
+  }
+  const Done done = barg({"bench", "model", "-m", junk, "-p", "16,0", "-n", "4", "-b", "1,8", "-d", "0,64", "-r", "2",
+                          "-t", "1", "--isa", "scalar", "--recipe", "f32", "--kv-dtype", "f16", "-o", "md"});
+  expect_one_sentence(done, kExitFailure);
+  EXPECT_NE(done.err.find("bench_junk.gguf"), std::string::npos) << done.err;
+  const std::string model = test::shared_data("models/llama");
+  if (model.empty()) GTEST_SKIP() << test::kNoShared;
+  const Done measured = barg({"bench", "model", "--model", model, "-p", "8", "-n", "4", "-r", "1", "-o", "csv"});
+  EXPECT_EQ(measured.code, kExitOk) << measured.err;
+  EXPECT_EQ(measured.err, "");
+  EXPECT_NE(measured.out.find(",pp8,prefill,8,1,0,"), std::string::npos) << measured.out;
+  EXPECT_EQ(barg({"bench", "model", "--model", model, "-d", "1000000"}).code, kExitUsage);
+}
+
 TEST(Cli, TheSecondWordNamesASubcommand) {
   for (const Command* command : commands()) {
     for (const Command* sub : command->subcommands) {

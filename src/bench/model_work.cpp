@@ -1,0 +1,90 @@
+#include "bench/model_work.h"
+
+#include <algorithm>
+
+namespace barg::bench {
+namespace {
+
+/// Two operations a weight, at the ceiling of what multiplies this type in this recipe.
+Work matrix_row(const model::Tensor& t, Recipe recipe) {
+  Work w;
+  const double operations = 2.0 * static_cast<double>(t.elements());
+  const bool blocks = t.type.dtype && block_elements(*t.type.dtype) > 1;
+  if (recipe != Recipe::kInt8 || !blocks) {
+    w.f32_operations = operations;
+  } else if (*t.type.dtype == DType::kQ8_0) {
+    w.int8_operations = operations;
+  } else {
+    w.int4_operations = operations;
+  }
+  return w;
+}
+
+Work times(const Work& w, double n) {
+  return {w.weight_bytes * n, w.kv_bytes * n, w.f32_operations * n, w.int8_operations * n,
+          w.int4_operations * n};
+}
+
+}  // namespace
+
+Work& Work::operator+=(const Work& other) {
+  weight_bytes += other.weight_bytes;
+  kv_bytes += other.kv_bytes;
+  f32_operations += other.f32_operations;
+  int8_operations += other.int8_operations;
+  int4_operations += other.int4_operations;
+  return *this;
+}
+
+ModelWork::ModelWork(const model::ModelFiles& files, const model::DecoderSpec& spec,
+                     const runtime::MemoryPlan& plan)
+    : weight_bytes_(static_cast<double>(plan.weight_bytes)) {
+  const model::Tensor* embedding = files.find("token_embd.weight");
+  const model::Tensor* output = spec.tied ? embedding : files.find("output.weight");
+  for (const model::Tensor& t : files.tensors()) {
+    if (t.shape.size() != 2) continue;
+    if (&t == embedding && &t != output) {
+      weight_bytes_ -= static_cast<double>(t.bytes.size());
+      continue;
+    }
+    parameters_ += t.elements();
+    (&t == output ? logits_row_ : row_) += matrix_row(t, plan.recipe);
+  }
+  const auto groups = model::layer_groups(spec);
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    groups_.push_back(
+        {static_cast<double>(plan.block_bytes[g]) / plan.block_tokens,
+         4.0 * groups[g].head_dim * spec.num_q_heads * static_cast<double>(groups[g].layers.size()),
+         groups[g].window});
+  }
+}
+
+Work ModelWork::step(std::int32_t start, std::int32_t rows, std::int32_t sequences,
+                     std::int32_t logits_rows) const {
+  Work w = times(row_, static_cast<double>(rows) * sequences);
+  w += times(logits_row_, logits_rows);
+  w.weight_bytes = weight_bytes_;
+  for (const Group& g : groups_) {
+    const std::int32_t held = g.window > 0 ? std::min(start + rows, g.window + rows - 1) : start + rows;
+    w.kv_bytes += g.bytes_per_token * held * sequences;
+    for (std::int32_t r = 0; r < rows; ++r) {
+      const std::int32_t keys = g.window > 0 ? std::min(start + r + 1, g.window) : start + r + 1;
+      w.f32_operations += g.operations_per_key * keys * sequences;
+    }
+  }
+  return w;
+}
+
+double bandwidth_share(const Work& work, const ops::Limits& limits, double seconds) {
+  if (limits.read_gbytes <= 0 || seconds <= 0) return 0;
+  return (work.weight_bytes + work.kv_bytes) / (limits.read_gbytes * 1e9) / seconds;
+}
+
+double arithmetic_share(const Work& work, const ops::Limits& limits, double seconds) {
+  if (limits.f32_gflops <= 0 || limits.int8_gops <= 0 || limits.int4_gops <= 0 || seconds <= 0) return 0;
+  return (work.f32_operations / limits.f32_gflops + work.int8_operations / limits.int8_gops +
+          work.int4_operations / limits.int4_gops) /
+         1e9 / seconds;
+}
+
+}  // namespace barg::bench
