@@ -1,5 +1,6 @@
 // KvMemory: the bytes of the paged KV. One arena per group of layers, mapped at start and touched lazily, so
-// a large pool costs address space until it is used.
+// a large pool costs address space until it is used. In huge pages: attention reads it all in every step, and
+// blocks are handed out from the lowest up, so that an idle pool holds one partly used huge page at most.
 //
 //   arena of group g:  | block 0 | block 1 | ...                        block_stride = layers * heads *
 //   head_bytes one block's part:  | layer 0: head 0 [K plane | V plane], head 1 .. | layer 1: .. |
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "barg/result.h"
+#include "base/pages.h"
 #include "model/forward.h"
 #include "ops.h"
 
@@ -29,27 +31,21 @@ class KvMemory {
 
   /// Fails with kOutOfMemory when the address space or overcommit refuses.
   static Result<KvMemory> create(std::span<const GroupSpec> groups, DType dtype, std::int32_t block_tokens);
-  KvMemory() = default;
-  ~KvMemory();
-  KvMemory(KvMemory&& other) noexcept;
-  KvMemory& operator=(KvMemory&& other) noexcept;
 
   /// One view per layer of the group, in the group's order. Valid as long as this object.
   const std::vector<ops::KvLayerView>& layers(std::size_t group) const { return arenas_[group].layers; }
-  std::byte* base(std::size_t group) const { return arenas_[group].base; }
+  std::byte* base(std::size_t group) const { return arenas_[group].pages.data(); }
   std::int64_t block_stride(std::size_t group) const { return arenas_[group].block_stride; }
   std::int64_t num_blocks(std::size_t group) const { return arenas_[group].num_blocks; }
   std::size_t num_groups() const { return arenas_.size(); }
 
  private:
   struct Arena {
-    std::byte* base = nullptr;
-    std::size_t bytes = 0;
+    Pages pages;
     std::int64_t block_stride = 0;
     std::int64_t num_blocks = 0;
     std::vector<ops::KvLayerView> layers;
   };
-  void unmap();
   std::vector<Arena> arenas_;
 };
 
