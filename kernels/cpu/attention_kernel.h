@@ -80,7 +80,7 @@ struct Ahead {
     template <int Bytes>
     void fetch() {
 #pragma GCC unroll 8
-      for (int i = 0; i < Bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
+      for (int i = 0; i < Bytes; i += 64) __builtin_prefetch(at + i, 0, 3);
       at += step;
     }
   };
