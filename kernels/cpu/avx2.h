@@ -102,24 +102,6 @@ inline float max8(__m256 v) {
   return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
 }
 
-/// 16 accumulators of one row to columns [16 panel, ...) of `out`, + bias; the padding columns are dropped.
-inline void store_panel(const LinearParams& p, std::int64_t row, int panel, const float* acc) {
-  const int n = panel * kPanel;
-  float* out = p.out + row * p.out_stride + n;
-  if (n + kPanel <= p.weight.n) {
-    __m256 low = _mm256_loadu_ps(acc);
-    __m256 high = _mm256_loadu_ps(acc + 8);
-    if (p.bias != nullptr) {
-      low = _mm256_add_ps(low, _mm256_loadu_ps(p.bias + n));
-      high = _mm256_add_ps(high, _mm256_loadu_ps(p.bias + n + 8));
-    }
-    _mm256_storeu_ps(out, low);
-    _mm256_storeu_ps(out + 8, high);
-    return;
-  }
-  for (int c = 0; n + c < p.weight.n; ++c) out[c] = p.bias != nullptr ? acc[c] + p.bias[n + c] : acc[c];
-}
-
 /// One register, for the inner loops of the kernels that are written once for every instruction set.
 struct Native {
   using Reg = __m256;

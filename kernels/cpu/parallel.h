@@ -35,13 +35,5 @@ inline void parallel_rows(Stream& s, std::int32_t rows, std::int32_t elements_pe
   });
 }
 
-/// Panels that one item works on side by side: enough independent memory streams and FMA chains when rows are
-/// few, but not so many that threads run out of items.
-inline int panels_per_item(std::int32_t rows, int panels, int threads) {
-  if (rows == 1 && panels >= 16 * threads) return 4;
-  if (rows <= 3 && panels >= 4 * threads) return 2;
-  return 1;
-}
-
 }  // namespace
 }  // namespace barg::ops::cpu
