@@ -605,9 +605,11 @@ void Session::on_write_stall(std::uint64_t write) {
 }
 
 void Session::ping() {
-  ping_timer_.expires_at(
-      std::max(last_write_, std::chrono::steady_clock::now() - seconds(shared_->options.sse_ping_s)) +
-      seconds(shared_->options.sse_ping_s));
+  const auto now = std::chrono::steady_clock::now();
+  const auto period = seconds(shared_->options.sse_ping_s);
+  // Never at once: a write may wait for its reader for much longer than a period.
+  const bool overdue = writing_ || last_write_ + period <= now;
+  ping_timer_.expires_at((overdue ? now : last_write_) + period);
   ping_timer_.async_wait([self = shared_from_this(), answer = answer_](error_code ec) {
     if (ec || !self->current(answer)) return;
     if (!self->writing_ && since(self->last_write_) >= self->shared_->options.sse_ping_s * 0.99) {

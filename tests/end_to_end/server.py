@@ -115,6 +115,11 @@ class Server:
                 return int(line.split()[1]) * 1024
         return 0
 
+    def cpu_s(self):
+        """Processor time of all its threads."""
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def stop(self, timeout=60):
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)

@@ -1,6 +1,7 @@
 """A busy stream among a thousand idle connections and streams whose readers have stopped: what is computed, what
 is held, and what is left when they go. Times are printed, not judged (benchmarks/connections.py measures them)."""
 
+import time
 import unittest
 
 import run
@@ -25,7 +26,8 @@ def paused(server):
 class Connections(unittest.TestCase):
     def test_idle_and_stalled_readers(self):
         with few_files(256):  # the server raises its own limit
-            started = Server(run.BARG, run.MODEL, ["--write-stall-timeout", "600s", "--log-level", "warn"])
+            started = Server(run.BARG, run.MODEL, ["--write-stall-timeout", "600s", "--log-level", "warn",
+                                                 "--sse-ping", "200ms"])
         with started as server:
             allow_many_files()
             alone, gaps = timed_stream(server.port, BUSY)
@@ -36,6 +38,9 @@ class Connections(unittest.TestCase):
             self.assertGreaterEqual(server.fds(), IDLE)
             stalled = stalled_streams(server.port, STALLED, LONG)
             wait_until(lambda: paused(server) == STALLED and running(server) == 0, "all readers are behind", 300)
+            spent = server.cpu_s()
+            time.sleep(1)
+            self.assertLess(server.cpu_s() - spent, 0.3, "those who wait take no processor time")
             # None of them costs a step from here on, and none holds a block.
             made = server.metric("vllm:generation_tokens_total")
             crowd, crowd_gaps = timed_stream(server.port, BUSY)
