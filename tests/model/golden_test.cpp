@@ -158,6 +158,25 @@ TEST_P(QuantisedBits, ChunksBlocksThreadsAndIsaDoNotChangeABit) {
   check_bits(open_or_throw(file), ids, Recipe::kF32, DType::kF16);
 }
 
+/// Heads of 16 values: attention cannot prepare its rows, so the product after it does.
+TEST_P(QuantisedBits, Int8StaysNearF32) {
+  const std::string base = std::string("gguf/") + GetParam(), file = barg::test::shared_data(base + ".gguf");
+  if (file.empty()) GTEST_SKIP() << barg::test::kNoShared;
+  const Goldens g(barg::test::shared_data(base + ".goldens.safetensors"));
+  const auto ids = longest_prompt(g, 1024);
+  const auto logits = [&](Recipe recipe) {
+    Harness h(open_or_throw(file), {.recipe = recipe});
+    return h.logits(h.prefill(h.new_sequence(static_cast<std::int32_t>(ids.size())), ids, {ids.size()}));
+  };
+  const auto exact = logits(Recipe::kF32), fast = logits(Recipe::kInt8);
+  double difference = 0, square = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    difference += std::pow(static_cast<double>(fast[i]) - exact[i], 2);
+    square += std::pow(static_cast<double>(exact[i]), 2);
+  }
+  EXPECT_LT(std::sqrt(difference / square), 0.05);
+}
+
 INSTANTIATE_TEST_SUITE_P(Files, QuantisedBits, ::testing::Values("llama-q4_0", "llama31-q4_1", "llama-q8_0"),
                          [](const auto& info) {
                            std::string s = info.param;
