@@ -57,7 +57,8 @@ void WorkerPool::run(int items, Body body, void* context) {
   work_ = {body, context};
   busy_ = true;
   done_.store(0, std::memory_order_relaxed);
-  // Sequentially consistent, as in wait_for_work(): either the sleeper sees the work or wake() sees the sleeper.
+  // Sequentially consistent, as in wait_for_work(): either the sleeper sees the work or wake() sees the
+  // sleeper.
   ticket_.store(static_cast<std::uint64_t>(items) << 32);
   wake();
   const int own = take_items();

@@ -56,7 +56,8 @@ class WorkerPool {
   // Written by workers when they have finished, and by whoever goes to sleep.
   alignas(64) std::atomic<std::int32_t> done_{0};
   std::atomic<std::int32_t> caller_sleeps_{0};
-  alignas(64) std::atomic<std::int32_t> wakes_{0};  ///< what sleeping workers wait on: changes with each wake-up
+  alignas(64) std::atomic<std::int32_t> wakes_{
+      0};                                  ///< what sleeping workers wait on: changes with each wake-up
   std::atomic<std::int32_t> sleepers_{0};  ///< not 0: some worker sleeps, or is about to
   alignas(64) bool busy_ = false;          ///< a region is open; read by run(), which may be inside an item
   std::vector<std::jthread> workers_;      // last: stopped before the rest goes
