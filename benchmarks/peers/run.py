@@ -3,7 +3,8 @@
 Called by ./run, which builds Barg and installs the peers first. Every server is started once and stopped (SIGSTOP)
 while it is not its turn, so that a round costs no start and an idle server costs no core. In each round every load
 goes to every server, the order of servers rotating. `barg bench serve` makes the load for all of them; prompts are
-made of words of one token, new ones for every request, so no server can answer from a cache.
+made of words of one token, new ones for every request, so no server can answer from a cache. Ctrl-C ends the rounds,
+stops every server and writes the table of what there is.
 """
 
 import argparse
@@ -14,14 +15,16 @@ import pathlib
 import platform
 import random
 import signal
-import statistics
+import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 
-import table
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import markers  # noqa: E402
+import table  # noqa: E402
 
 WORDS = (pathlib.Path(__file__).parent / "words.txt").read_text().split()
 START_SECONDS = {"vllm": 600}
@@ -58,6 +61,9 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self):
+        with socket.socket() as probe:  # another server there would answer in this one's place
+            if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                raise RuntimeError(f"port {self.port} is taken; choose others with --port")
         began = time.monotonic()
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
@@ -78,8 +84,12 @@ class Server:
         self.start_s = time.monotonic() - began
 
     def signal(self, number):
-        if self.process is not None and self.process.poll() is None:
-            os.killpg(self.process.pid, number)
+        """To every process of the group, which may outlive the one that was started."""
+        if self.process is not None:
+            try:
+                os.killpg(self.process.pid, number)
+            except ProcessLookupError:
+                pass
 
     def rss_bytes(self):
         """Of every process of the group."""
@@ -94,16 +104,24 @@ class Server:
         return total
 
     def stop(self):
-        self.signal(signal.SIGCONT)
+        """Leaves no process of the group; one that never started is fine."""
+        if self.process is None:
+            return
         self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)
         try:
             self.process.wait(20)
         except subprocess.TimeoutExpired:
-            self.signal(signal.SIGKILL)
+            pass
+        self.signal(signal.SIGKILL)
+        self.process.wait()
+        self.process = None
 
 
 def write_prompts(load, seed, path):
-    rng = random.Random(seed)
+    # The name is part of the seed: two loads with one seed would share their prompts, and a prefix cache would
+    # answer the second from the first.
+    rng = random.Random(f"{load.name} {seed}")
     with open(path, "w") as out:
         for _ in range(load.count):
             prompt = " ".join(rng.choice(WORDS) for _ in range(load.prompt))
@@ -115,6 +133,7 @@ def measure(options, server, load, seed, folder):
     prompts = folder / f"{load.name}.{seed}.jsonl"
     write_prompts(load, seed, prompts)
     report = folder / f"{load.name}.{seed}.{server.name}.json"
+    report.unlink(missing_ok=True)
     command = [
         options.barg, "bench", "serve", "--url", server.url(), "--prompts", str(prompts), "--warmup", "0",
         "--concurrency", str(load.streams), "--requests", str(load.count), "--json", str(report),
@@ -122,11 +141,11 @@ def measure(options, server, load, seed, folder):
     if server.model:
         command += ["--model", server.model]
     done = subprocess.run(command, capture_output=True, text=True)
-    if not report.exists():
-        raise RuntimeError(f"bench serve: {done.stderr.strip().splitlines()[-1:]}")
+    if not report.exists() or report.stat().st_size == 0:  # it makes the file before it begins
+        raise RuntimeError(f"{load.name}: bench serve: {done.stderr.strip().splitlines()[-1:]}")
     run = json.loads(report.read_text())["runs"][0]
     run["rss_bytes"] = server.rss_bytes()
-    if run["requests"]["failed"]:
+    if run["requests"]["ok"] != load.count:
         raise RuntimeError(f"{load.name}: {run['requests']}")
     return run
 
@@ -151,6 +170,7 @@ def beside_busy(options, server, seed, folder):
 def make_servers(options, folder):
     """Barg first; a peer that is not installed is a reason instead of a server."""
     servers, reasons = [], {}
+    cores = len(os.sched_getaffinity(0))
     port = options.port
     servers.append(
         Server("barg", [options.barg, "serve", "--model", options.model, "--port", str(port)], port, folder / "barg.log",
@@ -165,14 +185,17 @@ def make_servers(options, folder):
             continue
         log = folder / f"{name}.log"
         if name == "llama":
-            flags = ["-t", str(os.cpu_count()), "-np", "32", "-c", "32768", "--kv-unified", "--metrics", "--no-webui"]
+            flags = ["-t", str(cores), "-np", "32", "-c", "32768", "--kv-unified", "--metrics", "--no-webui"]
             command = [state["server"], "-m", options.model, "--port", str(port), *flags]
             servers.append(Server(name, command, port, log, note=" ".join(flags)))
         elif name == "vllm":
             flags = ["--dtype", "bfloat16", "--max-model-len", "8192", "--max-num-seqs", "64"]
-            env = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_CPU_OMP_THREADS_BIND": f"0-{os.cpu_count() - 1}"}
+            env = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, sorted(os.sched_getaffinity(0))))}
             if state.get("libiomp"):
                 env["LD_PRELOAD"] = state["libiomp"]
+            if not (pathlib.Path(options.hf or folder) / "config.json").exists():
+                reasons[name] = "the model could not be turned into a Hugging Face directory"
+                continue
             command = [state["server"], "serve", options.hf, "--port", str(port), *flags]
             note = " ".join(flags) + " " + " ".join(f"{k}={pathlib.Path(v).name}" for k, v in env.items())
             servers.append(Server(name, command, port, log, env=env, model=options.hf, note=note))
@@ -187,7 +210,8 @@ def start_all(servers, reasons):
             print(f"{server.name}: ready after {server.start_s:.2f} s", file=sys.stderr)
             server.signal(signal.SIGSTOP)
             running.append(server)
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
+            server.stop()
             reasons[server.name] = str(error)
             print(f"{server.name}: {error}", file=sys.stderr)
     return running
@@ -215,6 +239,7 @@ def one_round(options, servers, reasons, number, folder, results):
 
 def versions(options, servers):
     out = {"barg": subprocess.run([options.barg, "version"], capture_output=True, text=True).stdout.strip()}
+    out["barg"] = out["barg"].removeprefix("barg ")
     for server in servers:
         state = pathlib.Path(options.installed) / f"{server.name}.json"
         if state.exists():
@@ -233,7 +258,11 @@ def parse(arguments):
     p.add_argument("--busy-rounds", type=int, default=2, help="rounds that also measure beside a busy process")
     p.add_argument("--out", required=True, help="folder for reports, logs, table and plots")
     p.add_argument("--port", type=int, default=18100)
-    return p.parse_args(arguments)
+    p.add_argument("--write-readme", action="append", default=[], metavar="FILE",
+                   help="put the table between <!-- peers --> and <!-- /peers --> of this file; may be given again")
+    options = p.parse_args(arguments)
+    options.shown = [f"--rounds {options.rounds}", f"--peers {options.peers}"]
+    return options
 
 
 def main():
@@ -241,23 +270,33 @@ def main():
     folder = pathlib.Path(options.out)
     folder.mkdir(parents=True, exist_ok=True)
     servers, reasons = make_servers(options, folder)
-    results = {}
-    running = start_all(servers, reasons)
+    results, rounds = {}, 0
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     try:
-        for number in range(options.rounds):
-            one_round(options, running, reasons, number, folder, results)
+        running = start_all(servers, reasons)
+        while running and rounds < options.rounds:
+            one_round(options, running, reasons, rounds, folder, results)
+            rounds += 1
+    except KeyboardInterrupt:
+        print("interrupted: the servers are stopped", file=sys.stderr)
     finally:
-        for server in running:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave servers behind
+        for server in servers:
             server.stop()
+    if not results:
+        print(f"nothing was measured: {reasons}", file=sys.stderr)
+        return 1
     lscpu = subprocess.run(["lscpu"], capture_output=True, text=True).stdout
     record = {
         "date": datetime.date.today().isoformat(),
-        "machine": {"lscpu": lscpu, "system": platform.platform(), "cores": os.cpu_count()},
+        "machine": {"lscpu": lscpu, "system": platform.platform(), "cores": len(os.sched_getaffinity(0))},
+        "command": " ".join(["benchmarks/peers/run", *options.shown]),
         "versions": versions(options, servers),
         "flags": {s.name: s.note for s in servers},
         "start_s": {s.name: s.start_s for s in servers},
         "loads": {load.name: vars(load) for load in [*LOADS, BUSY]},
-        "rounds": options.rounds,
+        "rounds": rounds,
         "reasons": reasons,
         "results": results,
     }
@@ -266,7 +305,9 @@ def main():
     (folder / "peers.md").write_text(text)
     table.plots(record, folder)
     print(text)
-    return 1 if "barg" in reasons else 0
+    for page in options.write_readme:
+        markers.replace(page, "peers", text)
+    return 1 if "barg" in reasons or rounds < options.rounds else 0
 
 
 if __name__ == "__main__":

@@ -7,6 +7,11 @@ TITLES = {"barg": "Barg", "llama": "llama-server", "vllm": "vLLM (CPU)"}
 COLOURS = {"barg": "#2a7f4f", "llama": "#b5651d", "vllm": "#3b5b92"}
 
 
+def over(a, b):
+    """A server that sends all its text at once has gaps of 0."""
+    return a / b if b else float("inf")
+
+
 def throughput(run):
     return run["output_tokens_per_s"]
 
@@ -17,7 +22,7 @@ def ttft(quantile):
 
 def decode_rate(run):
     """Tokens per second after the first one."""
-    return 1000.0 / run["tpot_ms"]["p50"]
+    return over(1000.0, run["tpot_ms"]["p50"])
 
 
 def shared_share(run):
@@ -35,7 +40,7 @@ ROWS = [
     ("32 streams: TTFT p95, ms", "c32", ttft("p95"), 0),
     ("32 streams: ITL p50, ms", "c32", lambda run: run["itl_ms"]["p50"], 1),
     ("32 streams: ITL p99, ms", "c32", lambda run: run["itl_ms"]["p99"], 1),
-    ("32 streams: ITL p99 over its p50", "c32", lambda run: run["itl_ms"]["p99"] / run["itl_ms"]["p50"], 2),
+    ("32 streams: ITL p99 over its p50", "c32", lambda run: over(run["itl_ms"]["p99"], run["itl_ms"]["p50"]), 2),
     ("RSS after 32 streams, MiB", "c32", lambda run: run["rss_bytes"] / 2**20, 0),
     ("tokens/s beside one busy process, of its own quiet figure", "busy", shared_share, 2),
 ]
@@ -67,6 +72,14 @@ def ratio(record, server, load, value):
     return f"{statistics.median(ratios):.2f}x" if ratios else "–"
 
 
+def cached_share(record, server):
+    """The most prompt tokens of a run that came from the server's cache, of all of that run; prompts should be new."""
+    runs = [run for load in record["results"].get(server, {}).values() for run in load]
+    runs = [part for run in runs for part in ([run["quiet"], run["shared"]] if "quiet" in run else [run])]
+    return max((run["cached_tokens"] / run["input_tokens"] for run in runs
+                if run.get("cached_tokens") and run.get("input_tokens")), default=0)
+
+
 def present(record):
     return [s for s in ORDER if s in record["results"]]
 
@@ -76,7 +89,8 @@ def markdown(record):
     peers = [s for s in servers if s != "barg"]
     head = ["measure", *(TITLES[s] for s in servers), *(f"Barg / {TITLES[s]}" for s in peers)]
     lines = [
-        f"Measured {record['date']}, {record['rounds']} interleaved rounds; medians, in brackets the lowest and highest.",
+        f"Measured {record['date']} by `{record['command']}`, {record['rounds']} interleaved rounds; medians, in "
+        "brackets the lowest and highest.",
         "",
         "| " + " | ".join(head) + " |",
         "|" + "---|" * len(head),
@@ -91,6 +105,9 @@ def markdown(record):
     for name, reason in record["reasons"].items():
         lines.append(f"- {TITLES.get(name, name)} has no (further) figures: {reason}")
     for name in servers:
+        share = cached_share(record, name)
+        if share > 0.01:
+            lines.append(f"- {TITLES[name]} took up to {share:.0%} of a load's prompt tokens from a cache")
         lines.append(f"- {TITLES[name]} {record['versions'].get(name) or ''}: `{record['flags'][name]}`")
     cpu = [line for line in record["machine"]["lscpu"].splitlines() if line.startswith(("Model name", "CPU(s)", "CPU family"))]
     lines.append("- " + "; ".join(" ".join(line.split()) for line in cpu) + "; " + record["machine"]["system"])
