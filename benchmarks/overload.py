@@ -23,9 +23,18 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "
 from server import Server, model_path  # noqa: E402
 
 
-def request_body(rng, vocab, prompt_tokens, output_tokens):
-    return json.dumps({"prompt": [rng.randrange(3, vocab) for _ in range(rng.randint(prompt_tokens // 2, prompt_tokens))],
-                       "max_tokens": output_tokens, "ignore_eos": True, "temperature": 0})
+class Bodies:
+    """Request bodies; no two of a run share a prompt, or the prefix cache would answer the later loads."""
+
+    def __init__(self, args):
+        self.args, self.rng, self.lock = args, random.Random(1), threading.Lock()
+
+    def next(self):
+        args = self.args
+        with self.lock:
+            length = self.rng.randint(args.prompt_tokens // 2, args.prompt_tokens)
+            prompt = [self.rng.randrange(3, args.vocab) for _ in range(length)]
+        return json.dumps({"prompt": prompt, "max_tokens": args.output_tokens, "ignore_eos": True, "temperature": 0})
 
 
 def send(port, body):
@@ -46,15 +55,13 @@ def closed_loop(port, bodies, clients, seconds):
     end = time.monotonic() + seconds
     done = []
 
-    def client(k):
-        i = k
+    def client():
         while time.monotonic() < end:
-            status, latency, at = send(port, bodies[i % len(bodies)])
-            i += clients
+            status, latency, at = send(port, bodies.next())
             if status == 200 and at <= end:
                 done.append(latency)
 
-    threads = [threading.Thread(target=client, args=(k,)) for k in range(clients)]
+    threads = [threading.Thread(target=client) for _ in range(clients)]
     for t in threads:
         t.start()
     for t in threads:
@@ -72,11 +79,10 @@ def open_loop(port, bodies, rate, seconds, slo_s, rng):
 
     at = start
     with concurrent.futures.ThreadPoolExecutor(1500) as pool:
-        i = 0
         while at < start + seconds:
+            body = bodies.next()
             time.sleep(max(0.0, at - time.monotonic()))
-            pool.submit(fire, at, bodies[i % len(bodies)])
-            i += 1
+            pool.submit(fire, at, body)
             at += rng.expovariate(rate)
     good = [r for r in results if r[0] == 200 and r[1] <= slo_s]
     refused = sorted(r[2] for r in results if r[0] in (429, 503))
@@ -99,10 +105,12 @@ def main():
     p.add_argument("options", nargs="*", help="further options of barg serve, after --")
     args = p.parse_args()
     rng = random.Random(1)
-    bodies = [request_body(rng, args.vocab, args.prompt_tokens, args.output_tokens) for _ in range(4000)]
+    bodies = Bodies(args)
     with Server(pathlib.Path(args.barg).resolve(), model_path(args.model), args.options) as server:
         closed_loop(server.port, bodies, 16, 3)
         capacity, latencies = closed_loop(server.port, bodies, 64, args.seconds)
+        if not latencies:
+            sys.exit(f"64 clients got no answer within {args.seconds} s: give more --seconds")
         print(json.dumps({"capacity_per_s": round(capacity, 2), "p50_s": round(statistics.median(latencies), 2)}), flush=True)
         peak = 0.0
         for load in (0.8, 1.0, 1.5, 3.0):

@@ -1,21 +1,25 @@
 #!/usr/bin/env python3
 """The roofline table: every kernel of the Google Benchmark programs beside the ceiling that bounds it.
 
-    benchmarks/roofline.py BUILD_DIR [--filter REGEX] [--json FILE] > table.md
+    benchmarks/roofline.py BUILD_DIR [--filter REGEX] [--json FILE] [--write benchmarks/README.md] > table.md
 
-Runs BUILD_DIR/benchmarks/bench_{linear_f32,linear_int8,attention} and reads the counters they report: GB/s with
+Runs BUILD_DIR/benchmarks/bench_{linear_f32,linear_int8,attention,rows} and reads the counters they report: GB/s with
 of_read, GFLOP/s with of_fma, GOP/s with of_int8. The bound of a kernel is the ceiling it comes nearest to. Ceilings
 are measured by the same process (kernels/cpu/limits.h). Plain Python 3.
 """
 import argparse
+import datetime
 import json
+import os
 import pathlib
 import platform
 import re
 import subprocess
 import sys
 
-PROGRAMS = ("bench_linear_f32", "bench_linear_int8", "bench_attention")
+import markers
+
+PROGRAMS = ("bench_linear_f32", "bench_linear_int8", "bench_attention", "bench_rows")
 # share, rate, what the ceiling is
 BOUNDS = (("of_read", "GB/s", "read"), ("of_fma", "GFLOP/s", "f32 FMA"), ("of_int8", "GOP/s", "int8 multiply"))
 
@@ -61,6 +65,8 @@ def main() -> None:
     parser.add_argument("build", type=pathlib.Path, help="a build folder, configured with -DBARG_BENCHMARKS=ON")
     parser.add_argument("--filter", default=".", help="benchmarks whose name matches")
     parser.add_argument("--json", type=pathlib.Path, help="also write what the programs reported")
+    parser.add_argument("--write", type=pathlib.Path, metavar="FILE",
+                        help="put the table between <!-- roofline --> and <!-- /roofline --> of FILE")
     args = parser.parse_args()
     found = [p for name in PROGRAMS if (p := args.build / "benchmarks" / name).exists()]
     if not found:
@@ -72,7 +78,13 @@ def main() -> None:
     if args.json:
         args.json.write_text(json.dumps(reported, indent=1) + "\n")
     rows = [row for b in reported if (row := row_of(b)) is not None]
-    print(f"{cpu_name()}\n\n{table(rows)}")
+    if not rows:
+        sys.exit("no benchmark reports a share of a ceiling: is --filter right?")
+    cores = len(os.sched_getaffinity(0))
+    text = f"{cpu_name()}, {cores} cores, {datetime.date.today().isoformat()}\n\n{table(rows)}"
+    print(text)
+    if args.write:
+        markers.replace(args.write, "roofline", text)
 
 
 if __name__ == "__main__":
