@@ -117,11 +117,11 @@ class Planner {
           item.segment = segment;
           item.row = row;
           item.first_slot = first_slot;
-          item.rows = static_cast<std::int16_t>(min_of(shape.rows, rows - row));
-          item.kv_head = static_cast<std::int16_t>(kv);
-          item.kv_heads = static_cast<std::int16_t>(min_of(shape.kv_heads, p_.kv.num_kv_heads - kv));
-          item.head = static_cast<std::int16_t>(head);
-          item.heads = static_cast<std::int16_t>(min_of(shape.heads, group_ - head));
+          item.rows = static_cast<std::uint16_t>(min_of(shape.rows, rows - row));
+          item.kv_head = static_cast<std::uint16_t>(kv);
+          item.kv_heads = static_cast<std::uint16_t>(min_of(shape.kv_heads, p_.kv.num_kv_heads - kv));
+          item.head = static_cast<std::uint16_t>(head);
+          item.heads = static_cast<std::uint16_t>(min_of(shape.heads, group_ - head));
           first_slot += item.queries();
         }
       }

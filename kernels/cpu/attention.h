@@ -26,9 +26,9 @@ inline constexpr int kSlotHeader = 16;       ///< floats in front of a slot's ac
 struct AttentionItem {
   std::int32_t segment, row;  ///< first row, counted in the segment
   std::int32_t first_slot;    ///< wide items: queries of the wide items before this one
-  std::int16_t rows;
-  std::int16_t kv_head, kv_heads;
-  std::int16_t head, heads;  ///< query heads of each kv head: the first, and how many
+  std::uint16_t rows;         ///< 16 bits: a model file may have 65536 heads
+  std::uint16_t kv_head, kv_heads;
+  std::uint16_t head, heads;  ///< query heads of each kv head: the first, and how many
 
   int queries_per_head() const { return rows * heads; }
   int queries() const { return rows * heads * kv_heads; }

@@ -247,17 +247,22 @@ void soften(State& s, int kv, int first_tile, int last_tile) {
 
 // --- P V -------------------------------------------------------------------------------------------------
 
-/// A vector of stored values; Half: eight, and zeros above them.
-template <class W, bool Half>
-inline Native::Reg load_values(const std::byte* p) {
-  if constexpr (Half) return W::load_half(p);
-  return W::load(p);
+/// How much of a vector of head dimensions a head has.
+enum class Extent { kWhole, kHalf, kFew };
+
+/// A vector of stored values: whole, eight of 16, or the last `few`; zeros above them.
+template <class W, Extent E>
+inline Native::Reg load_values(const std::byte* p, int few) {
+  if constexpr (E == Extent::kWhole) return W::load(p);
+  if constexpr (E == Extent::kHalf) return W::load_half(p);
+  alignas(64) std::byte values[Native::kLanes * W::kBytes] = {};
+  __builtin_memcpy(values, p, static_cast<std::size_t>(few) * W::kBytes);
+  return W::load(values);
 }
 
 /// For tiles first .. last: acc *= correction, then acc += e_j v_j over the keys that these queries see (all
-/// of them the same), ascending. MR queries; NV vectors of head dimensions from d. Half: the vector is the
-/// last eight of them.
-template <int MR, int NV, class W, bool Half>
+/// of them the same), ascending. MR queries; NV vectors of head dimensions from d, the last one to extent E.
+template <int MR, int NV, class W, Extent E>
 [[gnu::noinline]] void weigh(State& s, int begin, float* acc, const GroupView& view, int d, Tiles tiles,
                              Ahead& ahead) {
   constexpr int kBytes = NV * Native::kLanes * W::kBytes;
@@ -289,7 +294,7 @@ template <int MR, int NV, class W, bool Half>
         for (int m = 0; m < MR; ++m) x[m] = Native::set(s.scores[begin + m][key]);
 #pragma GCC unroll 4
         for (int c = 0; c < NV; ++c) {
-          const Native::Reg y = load_values<W, Half>(v + c * Native::kLanes * W::kBytes);
+          const Native::Reg y = load_values<W, E>(v + c * Native::kLanes * W::kBytes, s.dim - d);
 #pragma GCC unroll 8
           for (int m = 0; m < MR; ++m) Native::fma(x[m], y, a[m][c]);
         }
@@ -308,11 +313,14 @@ template <int MR, class W>
 void weigh_dims(State& s, int kv, int begin, const GroupView& view, Tiles tiles, Ahead& ahead) {
   float* acc = s.acc + (kv * s.count + begin) * s.width;
   in_parts<Native::kColumns>(s.dim / Native::kLanes, [&](int first, auto columns) {
-    weigh<MR, columns.value, W, false>(s, begin, acc, view, first * Native::kLanes, tiles, ahead);
+    weigh<MR, columns.value, W, Extent::kWhole>(s, begin, acc, view, first * Native::kLanes, tiles, ahead);
   });
+  const int rest = s.dim % Native::kLanes;
+  if (rest == 0) return;
   if constexpr (Native::kLanes == 16) {
-    if (s.dim % 16 != 0) weigh<MR, 1, W, true>(s, begin, acc, view, s.dim / 16 * 16, tiles, ahead);
+    if (rest == 8) return weigh<MR, 1, W, Extent::kHalf>(s, begin, acc, view, s.dim - 8, tiles, ahead);
   }
+  weigh<MR, 1, W, Extent::kFew>(s, begin, acc, view, s.dim - rest, tiles, ahead);
 }
 
 /// Queries that see the same keys go together.

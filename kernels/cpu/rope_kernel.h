@@ -27,14 +27,18 @@ void rotate(float* x, const float* cos, const float* sin, std::int32_t half) {
 template <class T>
 inline void put(const T* k, const T* v, std::int32_t count, T* column, std::int32_t stride, T* row) {
   for (std::int32_t i = 0; i < count; ++i) column[std::int64_t{i} * stride] = k[i];
-  for (std::int32_t i = 0; i < count; i += 8) __builtin_memcpy(row + i, v + i, 8 * sizeof(T));
+  if (count == 16) {
+    __builtin_memcpy(row, v, 16 * sizeof(T));
+  } else {
+    for (std::int32_t i = 0; i < count; ++i) row[i] = v[i];
+  }
 }
 
 void store_kv(const KvLayerView& kv, std::byte* plane, std::int32_t slot, const float* k, const float* v) {
   const std::int32_t tokens = kv.block_tokens;
   std::byte* values = plane + kv.v_offset;
   for (std::int32_t d = 0; d < kv.head_dim; d += 16) {
-    const std::int32_t count = min_of(16, kv.head_dim - d);  // 16 or 8
+    const std::int32_t count = min_of(16, kv.head_dim - d);
     const std::int64_t k_at = std::int64_t{d} * tokens + slot;
     const std::int64_t v_at = std::int64_t{slot} * kv.head_dim + d;
     if (kv.dtype == DType::kF32) {

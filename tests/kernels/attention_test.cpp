@@ -226,7 +226,10 @@ const Shape kShapes[] = {
     {6, 1, 128, 33, DType::kF16},
     {20, 1, 24, 0, DType::kBF16},  // more query heads than an item holds
     {2, 1, 256, 300, DType::kF32},
-    {3, 1, 40, 1, DType::kF32},  // sees itself only
+    {3, 1, 40, 1, DType::kF32},   // sees itself only
+    {4, 4, 100, 0, DType::kF16},  // heads that are no whole vectors
+    {4, 2, 20, 40, DType::kBF16},
+    {3, 1, 6, 0, DType::kF32},
 };
 
 TEST(Attention, AgreesWithDouble) {
@@ -356,10 +359,10 @@ TEST(Attention, SplitsInParallelChangeNothing) {
 /// Shapes, dtypes, windows, blocks, chunks and threads drawn at random; prepared rows among them.
 TEST(Attention, RandomCallsHaveTheScalarBits) {
   Random random(29);
-  constexpr int kDims[] = {32, 64, 80, 96, 128, 160, 256};
+  constexpr int kDims[] = {32, 64, 80, 96, 100, 128, 160, 256};
   constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
   for (int round = 0; round < 45; ++round) {
-    Shape shape{0, random.between(1, 3), kDims[random.below(7)]};
+    Shape shape{0, random.between(1, 3), kDims[random.below(8)]};
     shape.q_heads = shape.kv_heads * random.between(1, shape.dim > 128 ? 4 : 16);
     shape.dtype = kTypes[random.below(3)];
     shape.window = random.below(3) == 0 ? random.between(1, 120) : 0;
@@ -376,6 +379,20 @@ TEST(Attention, RandomCallsHaveTheScalarBits) {
       EXPECT_TRUE(same(want, run_alone(isa, threads, shape, sequence, block_tokens, chunk, 2, output)))
           << ops::isa_name(isa) << " " << name(shape) << " length " << sequence.length << " blocks of "
           << block_tokens << ", chunks of " << chunk << ", " << threads << " threads";
+    }
+  }
+}
+
+/// As many as a model file may have (model/family_llama.cpp): numbers of heads outgrow 15 bits.
+TEST(Attention, TensOfThousandsOfHeadsHaveTheScalarBits) {
+  Random random(31);
+  const Shape shape{33000, 33000, 2, 0, DType::kBF16};
+  const Sequence sequence(shape, 2, random);
+  const auto want = run_alone(Isa::kScalar, 2, shape, sequence, 16, 2);
+  for (const Isa isa : vector_isas()) {
+    for (const int threads : {1, 2}) {  // kv heads together, and one by one
+      EXPECT_TRUE(same(want, run_alone(isa, threads, shape, sequence, 16, 2)))
+          << ops::isa_name(isa) << " " << threads << " threads";
     }
   }
 }
