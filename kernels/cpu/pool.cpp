@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <climits>
+#include <exception>
 
 namespace barg::ops {
 namespace {
@@ -37,8 +38,13 @@ void futex_wake_all(std::atomic<std::int32_t>& word) {
 }  // namespace
 
 WorkerPool::WorkerPool(int threads) {
+  workers_.reserve(static_cast<std::size_t>(threads > 1 ? threads - 1 : 0));
   for (int i = 1; i < threads; ++i) {
-    workers_.emplace_back([this](const std::stop_token& stop) { worker_loop(stop); });
+    try {
+      workers_.emplace_back([this](const std::stop_token& stop) { worker_loop(stop); });
+    } catch (const std::exception&) {
+      return;  // the system has no more threads: fewer compute the same
+    }
   }
 }
 

@@ -27,7 +27,7 @@ class WorkerPool {
  public:
   using Body = void (*)(void* context, int item);
 
-  /// `threads` >= 1 counts the caller: threads - 1 workers are started.
+  /// `threads` >= 1 counts the caller: threads - 1 workers are started, or as many as the system allows.
   explicit WorkerPool(int threads);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;

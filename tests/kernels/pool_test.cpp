@@ -3,9 +3,12 @@
 #include "cpu/pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -128,6 +131,34 @@ TEST(WorkerPool, RegionsInsideItemsRunOnTheThreadOfTheItem) {
     ASSERT_EQ(sum.load(), 10 * 4 * 10 + 5 * 6);
   }
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which need the address space
+
+/// Leaves address space for a few stacks; asks for far more threads; does the work and ends the process.
+[[noreturn]] void work_where_threads_run_out() {
+  alarm(60);  // a pool that waits for ever is a failure too
+  std::uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlim_t bytes = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) + (100u << 20);
+  const rlimit limit{bytes, bytes};
+  if (setrlimit(RLIMIT_AS, &limit) != 0) _exit(2);
+  constexpr int kAsked = 500;
+  {
+    WorkerPool pool(kAsked);
+    if (pool.threads() >= kAsked) _exit(3);
+    let_them_sleep();
+    std::atomic<int> sum{0};
+    run(pool, 1000, [&](int i) { sum += i; });
+    if (sum.load() != 1000 * 999 / 2) _exit(4);
+  }
+  _exit(0);
+}
+
+TEST(WorkerPoolDeathTest, WorksWithTheThreadsThatTheSystemAllows) {
+  EXPECT_EXIT(work_where_threads_run_out(), ::testing::ExitedWithCode(0), "");
+}
+
+#endif
 
 TEST(CpuDevice, SaysWhatItIs) {
   const CpuDevice scalar({.threads = 3, .isa = Isa::kScalar});
