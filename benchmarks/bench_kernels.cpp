@@ -157,7 +157,7 @@ std::vector<std::uint8_t> random_matrix(DType type, std::int32_t n, std::int32_t
 class Copies {
  public:
   Copies(CpuDevice& device, DType type, std::int32_t n, std::int32_t k)
-      : bytes_(device.ops().packed_bytes(type, n, k)),
+      : bytes_(device.ops().packed_bytes(type, n, k, ops::Packing::kStored)),
         count_(std::max<std::size_t>(1, kCycleBytes / bytes_)),
         memory_(bytes_ * count_),
         view_{n, k, type, nullptr} {
@@ -316,7 +316,7 @@ class SmolLm2 {
   }
   void add_weight(DType type, std::int32_t n, std::int32_t k) {
     const auto raw = random_matrix(type, n, k);
-    memory_.push_back(std::make_unique<Aligned>(ops_.packed_bytes(type, n, k)));
+    memory_.push_back(std::make_unique<Aligned>(ops_.packed_bytes(type, n, k, ops::Packing::kStored)));
     ops_.pack(device_.stream(), {raw.data(), n, k, type, memory_.back()->data});
     weights_.push_back({n, k, type, memory_.back()->data});
     weight_bytes_ += static_cast<double>(memory_.back()->size);

@@ -72,7 +72,7 @@ inline std::vector<std::uint8_t> random_matrix(DType type, std::int32_t n, std::
 class Copies {
  public:
   Copies(CpuDevice& device, DType type, std::int32_t n, std::int32_t k)
-      : bytes_(device.ops().packed_bytes(type, n, k)),
+      : bytes_(device.ops().packed_bytes(type, n, k, ops::Packing::kStored)),
         count_(std::max<std::size_t>(2, kCycleBytes / bytes_)),
         memory_(bytes_ * count_),
         view_{n, k, type, nullptr} {

@@ -20,33 +20,44 @@ namespace barg::ops {
 /// Where ops run: the CPU's worker pool or a CUDA stream. Made by the back end.
 struct Stream;
 
-/// A weight matrix [n, k] (y = W x) in the back end's own layout. Plain view; whoever called `pack` owns `data`.
+/// Which numbers a packed matrix holds: those of the file as they are, or each rounded once to bf16, pairs of
+/// k side by side.
+enum class Packing : std::uint8_t { kStored, kBF16Pairs };
+
+constexpr Packing packing(Recipe recipe) {
+  return recipe == Recipe::kBF16 ? Packing::kBF16Pairs : Packing::kStored;
+}
+
+/// A weight matrix [n, k] (y = W x) in the back end's own layout. Plain view; whoever called `pack` owns
+/// `data`.
 struct PackedWeight {
   std::int32_t n = 0;
   std::int32_t k = 0;
   DType dtype = DType::kF32;   ///< as stored in the file
-  const void* data = nullptr;  ///< packed_bytes(dtype, n, k) bytes, 64-byte aligned
+  const void* data = nullptr;  ///< packed_bytes(dtype, n, k, packing) bytes, 64-byte aligned
+  Packing packing = Packing::kStored;
 };
 
 struct PackParams {
-  const void* src;        ///< [n] rows of k/block_elements(dtype) blocks, ggml byte layout, any alignment
-  std::int32_t n, k;      ///< k divisible by block_elements(dtype)
+  const void* src;    ///< [n] rows of k/block_elements(dtype) blocks, ggml byte layout, any alignment
+  std::int32_t n, k;  ///< k divisible by block_elements(dtype)
   DType dtype;
-  void* dst;              ///< packed_bytes(dtype, n, k) bytes, 64-byte aligned
+  void* dst;  ///< packed_bytes(dtype, n, k, packing) bytes, 64-byte aligned
+  Packing packing = Packing::kStored;
 };
 
-/// out[r, :] = dequantised row ids[r] of `table` (gathered from the packed layout) times `scale`.
+/// out[r, :] = dequantised row ids[r] of `table` (gathered as packed) times `scale`.
 struct EmbedParams {
-  PackedWeight table;         ///< [V, H]
-  const std::int32_t* ids;    ///< [R], each in [0, V)
+  PackedWeight table;       ///< [V, H]
+  const std::int32_t* ids;  ///< [R], each in [0, V)
   std::int32_t rows;
-  float scale;                ///< 1 for Llama
-  float* out;                 ///< [R, H]
+  float scale;  ///< 1 for Llama
+  float* out;   ///< [R, H]
 };
 
 /// Rows in the form in which `linear` reads them for a recipe and a weight type: prepared_form() names it,
-/// prepared_bytes() is its size, the layout is the back end's own. Producers (rms_norm, attention, gated_linear)
-/// write it as they compute the rows, so that nobody quantises the same row twice.
+/// prepared_bytes() is its size, the layout is the back end's own. Producers (rms_norm, attention,
+/// gated_linear) write it as they compute the rows, so that nobody quantises the same row twice.
 enum class Form : std::uint8_t { kF32, kInt8 };
 
 constexpr Form prepared_form(Recipe recipe, DType weight) {
@@ -55,27 +66,27 @@ constexpr Form prepared_form(Recipe recipe, DType weight) {
 
 /// out[r, i] = x[r, i] / sqrt(mean_j x[r, j]^2 + eps) * (weight[i] + weight_offset).
 struct RmsNormParams {
-  const float* x;          ///< [R, H]
-  const float* weight;     ///< [H]
-  float weight_offset;     ///< 0, or 1 for (1 + w) norms
+  const float* x;       ///< [R, H]
+  const float* weight;  ///< [H]
+  float weight_offset;  ///< 0, or 1 for (1 + w) norms
   float eps;
   std::int32_t rows, dim;
-  float* out;              ///< [R, H] or nullptr; may not alias x
+  float* out;                ///< [R, H] or nullptr; may not alias x
   void* prepared = nullptr;  ///< [R, H] in Form::kInt8 as well, or nullptr. REQUIRES dim % 32 == 0
 };
 
 /// v[r, n] = sum_k x[r, k] W[n, k] (+ bias[n]), recipe-defined accumulation; then out = v, or out += v.
 /// Later additions (per-row adapters and experts) are new fields with null defaults.
 struct LinearParams {
-  PackedWeight weight;
-  Recipe recipe;
-  const float* x;           ///< [R, K], row stride x_stride floats
+  PackedWeight weight;  ///< REQUIRES weight.packing == packing(recipe)
+  Recipe recipe;        ///< REQUIRES that the table computes in it (cpu.h, recipe_supported)
+  const float* x;       ///< [R, K], row stride x_stride floats
   std::int32_t rows;
   std::int64_t x_stride;
-  const float* bias;        ///< [N] or nullptr
-  float* out;               ///< [R, N], row stride out_stride floats
+  const float* bias;  ///< [N] or nullptr
+  float* out;         ///< [R, N], row stride out_stride floats
   std::int64_t out_stride;
-  void* workspace;          ///< prepared_bytes(rows, k, recipe), 64-byte aligned; unused with `prepared`
+  void* workspace;  ///< prepared_bytes(rows, k, recipe), 64-byte aligned; unused with `prepared`
   /// The rows in prepared_form(recipe, weight.dtype) = Form::kInt8, instead of x; nullptr: read x.
   const void* prepared = nullptr;
   bool accumulate = false;  ///< out[r, n] = out[r, n] + v, one more rounding (the residual stream)
@@ -89,36 +100,36 @@ inline constexpr std::int32_t kBlockMax = 64;
 /// out[r, n] = silu(g) * u with g, u = x[r] times column n of gate and up (+ biases), as linear and silu_mul
 /// define them; in f32, in Form::kInt8, or both.
 struct GatedLinearParams {
-  PackedWeight gate, up;     ///< [I, K] each. REQUIRES the same dtype, n and k
+  PackedWeight gate, up;  ///< [I, K] each, as in LinearParams. REQUIRES the same dtype, n and k
   Recipe recipe;
-  const float* x;            ///< [R, K], row stride x_stride floats
+  const float* x;  ///< [R, K], row stride x_stride floats
   std::int32_t rows;
   std::int64_t x_stride;
-  const float* gate_bias;    ///< [I] or nullptr
-  const float* up_bias;      ///< [I] or nullptr
-  float* out;                ///< [R, I] dense, or nullptr
-  void* prepared_out;        ///< [R, I] in Form::kInt8, or nullptr. REQUIRES n % 32 == 0
-  void* workspace;           ///< prepared_bytes(rows, k, recipe)
+  const float* gate_bias;          ///< [I] or nullptr
+  const float* up_bias;            ///< [I] or nullptr
+  float* out;                      ///< [R, I] dense, or nullptr
+  void* prepared_out;              ///< [R, I] in Form::kInt8, or nullptr. REQUIRES n % 32 == 0
+  void* workspace;                 ///< prepared_bytes(rows, k, recipe)
   const void* prepared = nullptr;  ///< as in LinearParams
 };
 
 /// Where the paged KV of one layer lies. A block's part holds, per layer and kv head, K then V of its tokens;
-/// the order of elements inside a plane belongs to the back end (layout_id). Byte address of head h of block b:
-/// base + b * block_stride + h * head_stride (K plane), + v_offset (V plane).
+/// the order of elements inside a plane belongs to the back end (layout_id). Byte address of head h of block
+/// b: base + b * block_stride + h * head_stride (K plane), + v_offset (V plane).
 struct KvLayerView {
-  std::byte* base;           ///< of this layer in block 0
-  std::int64_t block_stride; ///< bytes
-  std::int64_t head_stride;  ///< bytes
-  std::int64_t v_offset;     ///< bytes from a head's K plane to its V plane
-  DType dtype;               ///< kF32, kF16 or kBF16
-  std::int32_t block_tokens; ///< 16, 32 or 64
+  std::byte* base;            ///< of this layer in block 0
+  std::int64_t block_stride;  ///< bytes
+  std::int64_t head_stride;   ///< bytes
+  std::int64_t v_offset;      ///< bytes from a head's K plane to its V plane
+  DType dtype;                ///< kF32, kF16 or kBF16
+  std::int32_t block_tokens;  ///< 16, 32 or 64
   std::int32_t num_kv_heads;
   std::int32_t head_dim;
 };
 
 /// A run of rows of one sequence: rows [row_begin, row_begin + row_count) of the batch hold the tokens at
-/// positions pos_begin, pos_begin + 1, ... . block_table[i] is the physical block of tokens [i*B, (i+1)*B), or
-/// kNoBlock where a sliding window has left it; it covers at least pos_begin + row_count tokens.
+/// positions pos_begin, pos_begin + 1, ... . block_table[i] is the physical block of tokens [i*B, (i+1)*B),
+/// or kNoBlock where a sliding window has left it; it covers at least pos_begin + row_count tokens.
 struct Segment {
   std::int32_t row_begin;
   std::int32_t row_count;
@@ -129,9 +140,9 @@ struct Segment {
 /// Rotates q and k in place by halves (pairs i, i + rotary_dim/2), then stores k and v of every row in its
 /// block. cos/sin: [R, rotary_dim/2], already scaled by the attention factor. rotary_dim 0 = no rotation.
 struct RopeKvParams {
-  float* q;                  ///< [R, nq, D], row stride q_stride floats
-  float* k;                  ///< [R, nkv, D], row stride kv_stride
-  const float* v;            ///< [R, nkv, D], row stride kv_stride
+  float* q;        ///< [R, nq, D], row stride q_stride floats
+  float* k;        ///< [R, nkv, D], row stride kv_stride
+  const float* v;  ///< [R, nkv, D], row stride kv_stride
   std::int64_t q_stride, kv_stride;
   const float* cos;
   const float* sin;
@@ -147,12 +158,12 @@ struct RopeKvParams {
 /// order of operations depends on absolute key positions only: tiles of kTileKeys, splits of kSplitKeys,
 /// partials folded left.
 struct AttentionParams {
-  const float* q;            ///< [R, nq, D], row stride q_stride
+  const float* q;  ///< [R, nq, D], row stride q_stride
   std::int64_t q_stride;
-  float* out;                ///< [R, nq, D], row stride out_stride, or nullptr
+  float* out;  ///< [R, nq, D], row stride out_stride, or nullptr
   std::int64_t out_stride;
   float scale;
-  std::int32_t window;       ///< keys visible to a query including itself; 0 = all
+  std::int32_t window;  ///< keys visible to a query including itself; 0 = all
   std::int32_t num_q_heads;
   KvLayerView kv;
   const Segment* segments;
@@ -163,39 +174,42 @@ struct AttentionParams {
 
 /// out[r, i] = silu(gate[r, i]) * up[r, i]; silu(x) = x / (1 + exp(-x)) with our own exp.
 struct SiluMulParams {
-  const float* gate;         ///< [R, I], row stride in_stride floats
-  const float* up;           ///< [R, I], row stride in_stride
+  const float* gate;  ///< [R, I], row stride in_stride floats
+  const float* up;    ///< [R, I], row stride in_stride
   std::int64_t in_stride;
   std::int32_t rows, dim;
-  float* out;                ///< [R, I] dense; may be gate or up where that is dense
+  float* out;  ///< [R, I] dense; may be gate or up where that is dense
 };
 
 /// Per row: max logit with its lowest index, and log(sum exp(x - max)) + max over `dim` entries, in the fixed
-/// order of the contract. -inf entries are allowed; `finite` is 0 when a row has a NaN, +inf, or no finite entry.
+/// order of the contract. -inf entries are allowed; `finite` is 0 when a row has a NaN, +inf, or no finite
+/// entry.
 struct RowStatsParams {
-  const float* x;            ///< [R, V], row stride x_stride
+  const float* x;  ///< [R, V], row stride x_stride
   std::int64_t x_stride;
   std::int32_t rows, dim;
-  float* max;                ///< [R]
-  std::int32_t* argmax;      ///< [R]
-  float* logsumexp;          ///< [R]
-  std::uint8_t* finite;      ///< [R]
+  float* max;            ///< [R]
+  std::int32_t* argmax;  ///< [R]
+  float* logsumexp;      ///< [R]
+  std::uint8_t* finite;  ///< [R]
 };
 
-/// The ids of listed blocks of one row whose Gumbel noise may carry them over a bar. With w the id's Philox4x32
-/// word (10 rounds; key = seed; counter = id / 4, position, choice, 0; word id % 4), an id is a hit when
+/// The ids of listed blocks of one row whose Gumbel noise may carry them over a bar. With w the id's
+/// Philox4x32 word (10 rounds; key = seed; counter = id / 4, position, choice, 0; word id % 4), an id is a
+/// hit when
 ///   float(bits of float(w >> 8)) <= fma(x[id] - max, slope, offset)        (conversions round to nearest)
-/// that is, linear interpolation of the logarithm under the noise: who sets slope and offset (runtime/sampler)
-/// loses no winner and evaluates only the hits exactly. Runs on the calling thread; for many rows at once.
+/// that is, linear interpolation of the logarithm under the noise: who sets slope and offset
+/// (runtime/sampler) loses no winner and evaluates only the hits exactly. Runs on the calling thread; for
+/// many rows at once.
 struct GumbelFilterParams {
-  const float* x;              ///< [dim], no NaN
+  const float* x;  ///< [dim], no NaN
   std::int32_t dim;
   const std::int32_t* blocks;  ///< [num_blocks]: ids [64 b, 64 b + 64), as far as they are below dim
   std::int32_t num_blocks;
   std::uint64_t seed;
   std::uint32_t position, choice;
   float max, slope, offset;
-  std::int32_t* hits;          ///< [64 * num_blocks]: ids, ascending within a block
+  std::int32_t* hits;  ///< [64 * num_blocks]: ids, ascending within a block
 };
 
 /// Copies whole blocks (every layer, head and plane) inside one group's arena.
@@ -220,12 +234,14 @@ struct OpTable {
   const char* name;       ///< "cpu-scalar", "cpu-avx2", "cpu-avx512"
   const char* layout_id;  ///< names the order of elements inside a KV plane
 
-  std::size_t (*packed_bytes)(DType, std::int32_t n, std::int32_t k);  ///< parts of 64 rows add up, pack alike
+  /// Parts of 64 rows add up, and pack alike.
+  std::size_t (*packed_bytes)(DType, std::int32_t n, std::int32_t k, Packing);
   void (*pack)(Stream&, const PackParams&);
 
-  /// Bytes of [rows, k] in the form linear reads in this recipe (0 for Form::kF32).
+  /// Bytes of [rows, k] in the form linear reads in this recipe, or of what linear makes of them (kBF16).
   std::size_t (*prepared_bytes)(std::int32_t rows, std::int32_t k, Recipe);
-  std::size_t (*attention_workspace_bytes)(std::int32_t rows, std::int32_t num_q_heads, std::int32_t head_dim);
+  std::size_t (*attention_workspace_bytes)(std::int32_t rows, std::int32_t num_q_heads,
+                                           std::int32_t head_dim);
   /// Bytes of one head's K plus V plane in one block.
   std::size_t (*kv_head_bytes)(DType, std::int32_t block_tokens, std::int32_t head_dim);
 

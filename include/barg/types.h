@@ -30,7 +30,10 @@ enum class DType : std::uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1 };
 ///  kInt8: activations rounded to int8 per 16 (scale amax/127); exact int32 inside a half block, the halves and
 ///         then the blocks of 32 weights added in order by f32 FMAs. Weights stored in more than 8 bits are
 ///         computed as in kF32. (Per 32 costs a mean KL of 2.5e-3 on SmolLM2, per 16 1.2e-3, at equal speed.)
-enum class Recipe : std::uint8_t { kF32, kInt8 };
+///  kBF16: activations and weights rounded to bf16, weights once, when they are packed; for each pair of k, in
+///         order, two f32 FMAs, the odd k first, to which numbers below the normal range are zeros: the
+///         instruction vdpbf16ps. Never chosen automatically: it needs a processor that has it.
+enum class Recipe : std::uint8_t { kF32, kInt8, kBF16 };
 
 /// Elements per storage block (1 for float types).
 constexpr std::size_t block_elements(DType t) {
@@ -62,7 +65,14 @@ constexpr const char* dtype_name(DType t) {
   return "?";
 }
 
-constexpr const char* recipe_name(Recipe r) { return r == Recipe::kF32 ? "f32" : "int8"; }
+constexpr const char* recipe_name(Recipe r) {
+  switch (r) {
+    case Recipe::kF32: return "f32";
+    case Recipe::kInt8: return "int8";
+    case Recipe::kBF16: return "bf16";
+  }
+  return "?";
+}
 
 // The constants of the numerics contract: attention works on tiles of kTileKeys keys inside splits of
 // kSplitKeys keys, both at absolute positions, whatever the block size is.

@@ -1,5 +1,5 @@
 // What the AVX-512 translation units share (F, BW, DQ, VL, VNNI): vector forms of math.h and loads of stored
-// formats, 16 lanes wide. Include only from *_avx512.cpp.
+// formats, 16 lanes wide. Include only from *_avx512.cpp and *_avx512bf16.cpp.
 //
 // The rules are those of avx2.h: everything static or in an unnamed namespace, no standard containers or
 // algorithms, and each function gives, lane for lane, the bits of its namesake in math.h or ops_scalar.cpp.
@@ -17,6 +17,8 @@ namespace barg::ops::cpu {
 // One per translation unit.
 void linear_f32_avx512(Stream& s, const LinearParams& p);
 void gated_f32_avx512(Stream& s, const GatedLinearParams& p);
+void linear_bf16_avx512(Stream& s, const LinearParams& p);
+void gated_bf16_avx512(Stream& s, const GatedLinearParams& p);
 void linear_int8_avx512(Stream& s, const LinearParams& p);
 void gated_int8_avx512(Stream& s, const GatedLinearParams& p);
 void attention_avx512(Stream& s, const AttentionParams& p);

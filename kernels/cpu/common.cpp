@@ -5,6 +5,7 @@
 
 namespace barg::ops::cpu {
 std::size_t prepared_bytes(std::int32_t rows, std::int32_t k, Recipe recipe) {
+  if (recipe == Recipe::kBF16) return bf16_rows_bytes(rows, k);
   return recipe == Recipe::kInt8 ? quantised_rows_bytes(rows, k) : 0;
 }
 

@@ -48,6 +48,11 @@ bool isa_supported(Isa isa) {
   return isa == Isa::kAuto;
 }
 
+bool recipe_supported(Isa isa, Recipe recipe) {
+  if (recipe != Recipe::kBF16 || isa == Isa::kScalar) return true;
+  return choose(isa).isa == Isa::kAvx512 && __builtin_cpu_supports("avx512bf16") != 0;
+}
+
 Isa best_isa() { return choose(Isa::kAuto).isa; }
 
 const char* isa_name(Isa isa) {

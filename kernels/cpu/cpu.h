@@ -23,6 +23,9 @@ enum class Isa : std::uint8_t { kAuto, kScalar, kAvx2, kAvx512 };
 
 /// Whether this machine can run `isa` (kAuto and kScalar: always).
 bool isa_supported(Isa isa);
+/// Whether `isa` computes in `recipe` on this machine. kBF16: AVX-512 where the processor has BF16 too, and
+/// kScalar, which is there to check it; so never kAuto on another machine. REQUIRES isa_supported(isa).
+bool recipe_supported(Isa isa, Recipe recipe);
 /// What kAuto becomes on this machine.
 Isa best_isa();
 /// "auto", "scalar", "avx2", "avx512".

@@ -12,6 +12,9 @@
 //
 // The number of bytes is that of the file, so packing costs no memory traffic.
 //
+// Any type as Packing::kBF16Pairs: [(k + 1) / 2][16][2] bf16, elements 2i and 2i + 1 side by side; an odd k
+// ends with a zero. Rows for it: [rows][(k + 1) / 2][2] bf16.
+//
 // KV planes of one head in one block of B tokens: K transposed, [D][B], so that vector lanes are keys; V is
 // [B][D], so that lanes are head dimensions.
 //
@@ -56,8 +59,15 @@ static constexpr std::size_t panel_bytes(DType t, std::int32_t k) {
   return 0;
 }
 
+static constexpr std::int32_t num_pairs(std::int32_t k) { return k / 2 + k % 2; }
+
+/// Bytes of a whole panel.
+static constexpr std::size_t panel_bytes(DType t, std::int32_t k, Packing packing) {
+  return packing == Packing::kStored ? panel_bytes(t, k) : std::size_t{4} * kPanel * num_pairs(k);
+}
+
 static inline const std::byte* panel_data(const PackedWeight& w, int panel) {
-  return static_cast<const std::byte*>(w.data) + panel_bytes(w.dtype, w.k) * panel;
+  return static_cast<const std::byte*>(w.data) + panel_bytes(w.dtype, w.k, w.packing) * panel;
 }
 
 static inline std::uint16_t load_u16(const std::byte* p) {
@@ -105,6 +115,10 @@ static inline QuantisedRows quantised_rows(void* workspace, std::int64_t rows, s
   return out;
 }
 
+static constexpr std::size_t bf16_rows_bytes(std::int64_t rows, std::int32_t k) {
+  return align64(static_cast<std::size_t>(rows) * num_pairs(k) * 4);
+}
+
 static constexpr std::size_t element_bytes(DType float_type) { return float_type == DType::kF32 ? 4 : 2; }
 
 /// Start of the K plane of `head` in physical block `block`; the V plane is v_offset bytes further.
@@ -113,7 +127,7 @@ static inline std::byte* kv_plane(const KvLayerView& kv, BlockId block, std::int
 }
 
 // Operations without arithmetic: one copy serves every table (common.cpp, pack.cpp, attention.cpp).
-std::size_t packed_bytes(DType type, std::int32_t n, std::int32_t k);
+std::size_t packed_bytes(DType type, std::int32_t n, std::int32_t k, Packing packing);
 void pack(Stream& stream, const PackParams& p);
 std::size_t prepared_bytes(std::int32_t rows, std::int32_t k, Recipe recipe);
 std::size_t attention_workspace_bytes(std::int32_t rows, std::int32_t num_q_heads, std::int32_t head_dim);

@@ -13,42 +13,25 @@
 //               which changes no bit. Meanwhile the next chunk is fetched into L2: without that, reading and
 //               multiplying take turns.
 //
-// An item of the pool is at most kItemPanels panels (64 columns, an entry of block_max; or gate and up of 32)
-// times at most kItemRows rows.
+// Items, and what is done with their products, are in linear_items.h.
 //
 // Everything is in an unnamed namespace, for the reason given in avx2.h. Thread rule: as ops.h.
 #pragma once
 
-#include "cpu/layout.h"
-#include "cpu/parallel.h"
-#include "math.h"
+#include "cpu/linear_items.h"
 
 namespace barg::ops::cpu {
 namespace {
 
-constexpr int kItemPanels = 4;
-constexpr int kItemRows = 96;      // their activations stay in L2 while panels pass by
 constexpr int kChunkDepth = 256;   // two panels in f32 are 32 KiB
 constexpr int kQuantisedRows = 6;  // up to here weights are dequantised in registers
-constexpr int kAccStride = kItemPanels * kPanel;
 
-/// One row of an item's accumulators is kAccStride floats, panel after panel.
-struct Item {
-  const std::byte* panel[kItemPanels];  ///< the part of a matrix to multiply; of one matrix or of two
-  int panels;
+/// An item and what its panels are multiplied with.
+struct F32Item : Item {
   DType type;
   std::int32_t k;
-  const float* x;
+  const float* x;  ///< its first row
   std::int64_t x_stride;
-  int rows;
-  float* acc;
-  std::int64_t pitch;  ///< bytes from a panel to its place in the next item
-
-  /// What is read after these panels, to be prefetched: the next of this item, or the first of the next item.
-  const std::byte* after(int first_panel, int count, int i) const {
-    const int next = first_panel + count + i;
-    return next < panels ? panel[next] : panel[i] + pitch;
-  }
 };
 
 /// Part of an item: NP panels, from the file's bytes or from a tile, and what to prefetch meanwhile.
@@ -70,21 +53,6 @@ struct Part {
 };
 
 // --- chains ----------------------------------------------------------------------------------------------
-
-template <int I>
-struct Index {
-  constexpr operator int() const { return I; }
-};
-
-/// f(Index<0>), f(Index<1>), ... f(Index<N - 1>). Loops over registers are written with it: GCC 12 unrolls
-/// its own too late to take an array of 24 accumulators out of memory.
-template <int N, class F>
-[[gnu::always_inline]] inline void repeat(F&& f) {
-  if constexpr (N > 0) {
-    repeat<N - 1>(f);
-    f(Index<N - 1>{});
-  }
-}
 
 template <class V, int MR, int NP>
 struct Sums {
@@ -308,7 +276,7 @@ void fill_tile(DType type, const std::byte* src, int count, float* tile) {
 }
 
 template <class V, int NP>
-void chunked(const Item& item, const Part<NP>& whole, const std::byte* const* after) {
+void chunked(const F32Item& item, const Part<NP>& whole, const std::byte* const* after) {
   alignas(64) float tile[NP * kChunkDepth * kPanel];
   constexpr int kMax = V::max_rows(NP);
   const int groups = (item.rows + kMax - 1) / kMax;
@@ -340,7 +308,7 @@ void chunked(const Item& item, const Part<NP>& whole, const std::byte* const* af
 
 /// Panels [first, first + NP) of an item.
 template <class V, int NP>
-void multiply_panels(const Item& item, int first) {
+void multiply_panels(const F32Item& item, int first) {
   constexpr std::int64_t kAhead = 4096;  // bytes of the stream that `direct` fetches in advance
   Part<NP> part{};
   const std::byte* after[NP];
@@ -365,7 +333,7 @@ void multiply_panels(const Item& item, int first) {
 
 /// acc = the item's products.
 template <class V>
-void multiply(const Item& item) {
+void multiply(const F32Item& item) {
   for (int r = 0; r < item.rows; ++r) {
     for (int c = 0; c < item.panels * kPanel; c += V::kWidth) {
       V::store(item.acc + r * kAccStride + c, V::set1(0.0f));
@@ -387,182 +355,17 @@ void multiply(const Item& item) {
   }
 }
 
-// --- linear ----------------------------------------------------------------------------------------------
-
-/// Sixteen accumulators of one row to columns [16 panel, ...) of `out`; the padding columns are dropped.
-template <class V>
-void finish_panel(const LinearParams& p, std::int64_t row, int panel, const float* acc) {
-  const int n = panel * kPanel;
-  float* out = p.out + row * p.out_stride + n;
-  if (n + kPanel <= p.weight.n) {
-    for (int c = 0; c < kPanel; c += V::kWidth) {
-      typename V::Vec v = V::load(acc + c);
-      if (p.bias != nullptr) v = V::add(v, V::load(p.bias + n + c));
-      if (p.accumulate) v = V::add(V::load(out + c), v);
-      V::store(out + c, v);
-    }
-    return;
-  }
-  for (int c = 0; n + c < p.weight.n; ++c) {
-    const float v = p.bias != nullptr ? acc[c] + p.bias[n + c] : acc[c];
-    out[c] = p.accumulate ? out[c] + v : v;
-  }
-}
-
-/// The specification's loop: the first of equal zeros, or the first NaN.
-inline float ordered_max(const float* v, int count) {
-  float max = -__builtin_inff();
-  for (int i = 0; i < count; ++i) {
-    if (v[i] != v[i]) return v[i];
-    if (v[i] > max) max = v[i];
-  }
-  return max;
-}
-
-template <class V>
-float block_max(const float* v, int count) {
-  if (count < kBlockMax) return ordered_max(v, count);
-  typename V::Vec max = V::load(v);
-  bool nan = V::any_nan(max);
-  for (int i = V::kWidth; i < kBlockMax; i += V::kWidth) {
-    const typename V::Vec next = V::load(v + i);
-    nan |= V::any_nan(next);
-    max = V::max(max, next);
-  }
-  const float largest = V::largest(max);
-  return nan || largest == 0.0f ? ordered_max(v, count) : largest;
-}
-
-/// Panels of an item: as many as possible while every thread gets its part of the work.
-inline int item_panels(int panels, int row_groups, int threads) {
-  const std::int64_t ideal = (std::int64_t{panels} * row_groups + threads - 1) / threads;
-  int best = kItemPanels;
-  std::int64_t best_cost = INT64_MAX;
-  for (int width = kItemPanels; width >= 1; --width) {
-    const std::int64_t items = std::int64_t{row_groups} * ((panels + width - 1) / width);
-    const std::int64_t cost = (items + threads - 1) / threads * width;
-    if (cost * 16 <= ideal * 17) return width;  // within 1 / 16 of an even split
-    if (cost >= best_cost) continue;
-    best = width;
-    best_cost = cost;
-  }
-  return best;
-}
-
-/// f(first row, rows, first panel, panels) over all panels and rows.
-template <class F>
-void for_items(Stream& s, std::int32_t rows, int panels, int width, F&& f) {
-  const int per_group = (panels + width - 1) / width;
-  const int groups = (rows + kItemRows - 1) / kItemRows;
-  parallel_for(s, groups * per_group, [&](int i) {
-    const int row = static_cast<int>(std::int64_t{rows} * (i / per_group) / groups);
-    const int end = static_cast<int>(std::int64_t{rows} * (i / per_group + 1) / groups);
-    const int panel = i % per_group * width;
-    f(row, end - row, panel, min_of(width, panels - panel));
-  });
-}
-
 template <class V>
 void linear_f32(Stream& s, const LinearParams& p) {
-  const int panels = num_panels(p.weight.n);
-  const int groups = (p.rows + kItemRows - 1) / kItemRows;
-  const int width = p.block_max != nullptr || s.pool.threads() == 1
-                        ? kItemPanels
-                        : item_panels(panels, groups, s.pool.threads());
-  for_items(s, p.rows, panels, width, [&](int row, int rows, int panel, int count) {
-    alignas(64) float acc[kItemRows * kAccStride];
-    Item item{{},
-              count,
-              p.weight.dtype,
-              p.weight.k,
-              p.x + row * p.x_stride,
-              p.x_stride,
-              rows,
-              acc,
-              static_cast<std::int64_t>(panel_bytes(p.weight.dtype, p.weight.k)) * count};
-    for (int i = 0; i < count; ++i) item.panel[i] = panel_data(p.weight, panel + i);
-    multiply<V>(item);
-    for (int r = 0; r < rows; ++r) {
-      for (int i = 0; i < count; ++i) {
-        finish_panel<V>(p, row + r, panel + i, acc + r * kAccStride + i * kPanel);
-      }
-      if (p.block_max == nullptr) continue;
-      const int n = panel * kPanel;
-      const std::int64_t blocks = (p.weight.n + kBlockMax - 1) / kBlockMax;
-      p.block_max[(row + r) * blocks + n / kBlockMax] =
-          block_max<V>(p.out + (row + r) * p.out_stride + n, min_of(kBlockMax, p.weight.n - n));
-    }
+  linear_by_items<V>(s, p, [&](const Item& item) {
+    multiply<V>(F32Item{item, p.weight.dtype, p.weight.k, p.x + item.row * p.x_stride, p.x_stride});
   });
-}
-
-// --- gated_linear ----------------------------------------------------------------------------------------
-
-constexpr int kGatedPanels = kItemPanels / 2;  // of gate, and as many of up: a block of prepared rows
-
-/// silu(gate + bias) * (up + bias) of `count` panels.
-template <class V>
-void finish_gated(const GatedLinearParams& p, std::int64_t row, int panel, int count, const float* acc,
-                  const float* bias, const QuantisedRows& prepared) {
-  constexpr int kVecs = kPanel / V::kWidth;
-  const int n = panel * kPanel;
-  typename V::Vec v[kGatedPanels * kVecs];
-  for (int c = 0; c < count * kVecs; ++c) {
-    const int up = count * kPanel + c * V::kWidth;
-    typename V::Vec g = V::load(acc + c * V::kWidth);
-    typename V::Vec u = V::load(acc + up);
-    if (p.gate_bias != nullptr) g = V::add(g, V::load(bias + c * V::kWidth));
-    if (p.up_bias != nullptr) u = V::add(u, V::load(bias + up));
-    v[c] = V::mul(V::silu(g), u);
-  }
-  if (p.prepared_out != nullptr) V::quantise(v, prepared, row, n / kQuantBlock);
-  if (p.out == nullptr) return;
-  float* out = p.out + row * p.gate.n + n;
-  if (n + count * kPanel <= p.gate.n) {
-    for (int c = 0; c < count * kVecs; ++c) V::store(out + c * V::kWidth, v[c]);
-    return;
-  }
-  alignas(64) float values[kGatedPanels * kPanel];
-  for (int c = 0; c < count * kVecs; ++c) V::store(values + c * V::kWidth, v[c]);
-  for (int c = 0; n + c < p.gate.n; ++c) out[c] = values[c];
-}
-
-/// Biases of gate, then of up, of an item's columns; zeros in the padding.
-inline void gather_bias(const GatedLinearParams& p, int panel, int count, float* bias) {
-  const float* const from[2] = {p.gate_bias, p.up_bias};
-  for (int i = 0; i < 2; ++i) {
-    for (int c = 0; c < count * kPanel; ++c) {
-      const int n = panel * kPanel + c;
-      bias[i * count * kPanel + c] = from[i] != nullptr && n < p.gate.n ? from[i][n] : 0.0f;
-    }
-  }
 }
 
 template <class V>
 void gated_f32(Stream& s, const GatedLinearParams& p) {
-  const int panels = num_panels(p.gate.n);
-  QuantisedRows prepared{};
-  if (p.prepared_out != nullptr) prepared = quantised_rows(p.prepared_out, p.rows, p.gate.n);
-  for_items(s, p.rows, panels, kGatedPanels, [&](int row, int rows, int panel, int count) {
-    alignas(64) float acc[kItemRows * kAccStride];
-    alignas(64) float bias[kAccStride];
-    Item item{{},
-              2 * count,
-              p.gate.dtype,
-              p.gate.k,
-              p.x + row * p.x_stride,
-              p.x_stride,
-              rows,
-              acc,
-              static_cast<std::int64_t>(panel_bytes(p.gate.dtype, p.gate.k)) * count};
-    for (int i = 0; i < count; ++i) {
-      item.panel[i] = panel_data(p.gate, panel + i);
-      item.panel[count + i] = panel_data(p.up, panel + i);
-    }
-    gather_bias(p, panel, count, bias);
-    multiply<V>(item);
-    for (int r = 0; r < rows; ++r) {
-      finish_gated<V>(p, row + r, panel, count, acc + r * kAccStride, bias, prepared);
-    }
+  gated_by_items<V>(s, p, [&](const Item& item) {
+    multiply<V>(F32Item{item, p.gate.dtype, p.gate.k, p.x + item.row * p.x_stride, p.x_stride});
   });
 }
 

@@ -1,35 +1,23 @@
 // linear and gated_linear, recipe f32, AVX-512. The order of operations is in linear_f32.h.
-#include "cpu/avx512.h"
+#include "cpu/linear_avx512.h"
+// Needs the lanes above.
 #include "cpu/linear_f32.h"
-#include "cpu/quantise_avx512.h"
 
 namespace barg::ops::cpu {
 namespace {
 
-struct Avx512 {
-  using Vec = __m512;
+struct Avx512 : Avx512Lanes {
   using Ints = __m512i;
   using F32 = cpu::F32;
   using F16 = cpu::F16;
   using BF16 = cpu::BF16;
-  static constexpr int kWidth = 16;
   static constexpr bool kPairs = true;  // many rows: 12 x 32
   static constexpr bool kWideQuantised = true;
 
   /// Rows of a register shape: at most 24 accumulators of 32 registers.
   static constexpr int max_rows(int panels) { return panels <= 2 ? 12 : 6; }
 
-  static Vec load(const float* p) { return _mm512_loadu_ps(p); }
-  static void store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
-  static Vec set1(float x) { return _mm512_set1_ps(x); }
   static Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
-  static Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
-  static Vec mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
-  static Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
-  static Vec silu(Vec x) { return silu16(x); }
-  static float largest(Vec v) { return max16(v); }
-  static bool any_nan(Vec v) { return _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q) != 0; }
-  static void pin(Vec& v) { asm volatile("" : "+v"(v)); }
   static Ints load_ints(const std::byte* p) { return load_i(p); }
 
   /// A unit's bytes as they are, or its low (half 0) or high nibbles as quantised numbers.
@@ -46,10 +34,6 @@ struct Avx512 {
     const int at = i << 24 | 0x808080;  // 0x80: a zero
     const Ints top = _mm512_set4_epi32(at | 12 << 24, at | 8 << 24, at | 4 << 24, at);
     return _mm512_cvtepi32_ps(_mm512_shuffle_epi8(bytes, top));
-  }
-
-  static void quantise(const Vec* v, const QuantisedRows& out, std::int64_t row, int b) {
-    quantise_block(v[0], v[1], out, row, b);
   }
 };
 

@@ -58,9 +58,16 @@ void gather_blocks(const PackedWeight& w, std::int32_t id, float scale, float* o
   }
 }
 
+void gather_pairs(const PackedWeight& w, std::int32_t id, float scale, float* out) {
+  const std::byte* src = panel_data(w, id / kPanel) + id % kPanel * 4;
+  for (std::int32_t i = 0; i < w.k; ++i)
+    out[i] = bf16_to_f32(load_u16(src + std::int64_t{i / 2} * kPanel * 4 + i % 2 * 2)) * scale;
+}
+
 void embed_row(const EmbedParams& p, std::int32_t r) {
   const PackedWeight& w = p.table;
   float* out = p.out + std::int64_t{r} * w.k;
+  if (w.packing == Packing::kBF16Pairs) return gather_pairs(w, p.ids[r], p.scale, out);
   switch (w.dtype) {
     case DType::kF32:
       return gather_float<F32>(w, p.ids[r], p.scale, out);
@@ -86,11 +93,13 @@ void embed(Stream& s, const EmbedParams& p) {
 // --- the table -------------------------------------------------------------------------------------------
 
 void linear(Stream& s, const LinearParams& p) {
+  if (p.recipe == Recipe::kBF16) __builtin_trap();  // see recipe_supported
   if (prepared_form(p.recipe, p.weight.dtype) == Form::kInt8) return linear_int8_avx2(s, p);
   linear_f32_avx2(s, p);
 }
 
 void gated_linear(Stream& s, const GatedLinearParams& p) {
+  if (p.recipe == Recipe::kBF16) __builtin_trap();
   if (prepared_form(p.recipe, p.gate.dtype) == Form::kInt8) return gated_int8_avx2(s, p);
   gated_f32_avx2(s, p);
 }

@@ -8,11 +8,13 @@ namespace barg::ops::cpu {
 namespace {
 
 void linear(Stream& s, const LinearParams& p) {
+  if (p.recipe == Recipe::kBF16) return linear_bf16_avx512(s, p);
   if (prepared_form(p.recipe, p.weight.dtype) == Form::kInt8) return linear_int8_avx512(s, p);
   linear_f32_avx512(s, p);
 }
 
 void gated_linear(Stream& s, const GatedLinearParams& p) {
+  if (p.recipe == Recipe::kBF16) return gated_bf16_avx512(s, p);
   if (prepared_form(p.recipe, p.gate.dtype) == Form::kInt8) return gated_int8_avx512(s, p);
   gated_f32_avx512(s, p);
 }

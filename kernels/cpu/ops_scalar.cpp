@@ -53,12 +53,21 @@ float weight_at(DType type, const std::byte* panel, std::int32_t k, int c) {
   return type == DType::kQ4_1 ? scaled + block_minimum(block, c) : scaled;
 }
 
+/// Weight (k, column c) of a panel of bf16 pairs; k may be one more than there are, a zero then.
+float paired_weight(const std::byte* panel, std::int32_t k, int c) {
+  return bf16_to_f32(load_u16(panel + (std::int64_t{k / 2} * kPanel + c) * 4 + k % 2 * 2));
+}
+
 void embed(Stream&, const EmbedParams& p) {
   const PackedWeight& w = p.table;
   for (std::int32_t r = 0; r < p.rows; ++r) {
     const std::byte* panel = panel_data(w, p.ids[r] / kPanel);
+    const int c = p.ids[r] % kPanel;
     float* out = p.out + std::int64_t{r} * w.k;
-    for (std::int32_t i = 0; i < w.k; ++i) out[i] = weight_at(w.dtype, panel, i, p.ids[r] % kPanel) * p.scale;
+    for (std::int32_t i = 0; i < w.k; ++i) {
+      const bool pairs = w.packing == Packing::kBF16Pairs;
+      out[i] = (pairs ? paired_weight(panel, i, c) : weight_at(w.dtype, panel, i, c)) * p.scale;
+    }
   }
 }
 
@@ -70,6 +79,44 @@ float f32_dot(const PackedWeight& w, int n, const float* x) {
   float acc = 0.0f;
   for (std::int32_t k = 0; k < w.k; ++k) acc = fma(x[k], weight_at(w.dtype, panel, k, n % kPanel), acc);
   return acc;
+}
+
+/// x, or a zero of its sign where |x| is below the normal range.
+float normal_or_zero(float x) {
+  const std::uint32_t bits = float_bits(x);
+  return (bits & 0x7f800000u) == 0 ? bits_float(bits & 0x80000000u) : x;
+}
+
+/// fma(a, b, acc) as vdpbf16ps computes it: an operand below the normal range is a zero, and so is a result
+/// that lies below it when rounded to 24 bits with no end to the exponents. REQUIRES acc normal or zero.
+float bf16_fma(float a, float b, float acc) {
+  a = normal_or_zero(a);
+  b = normal_or_zero(b);
+  const float v = fma(a, b, acc);
+  if (!(__builtin_fabsf(v) <= 1.17549435e-38f)) return v;
+  constexpr float kScale = 18446744073709551616.0f;  // 2^64: far from both ends of the exponents
+  const float wide = fma(a * kScale, b, acc * kScale);
+  if (!(__builtin_fabsf(wide) < 1.17549435e-38f * kScale)) return v;
+  return bits_float(float_bits(wide) & 0x80000000u);
+}
+
+/// Recipe bf16: acc = 0; for i = 0, 2, 4, ...: acc = fma(x[i], W[n, i], fma(x[i + 1], W[n, i + 1], acc)) by
+/// bf16_fma; of an odd k the last pair ends with zeros. `x` is a row that bf16_row has rounded.
+float bf16_dot(const PackedWeight& w, int n, const std::uint16_t* x) {
+  const std::byte* panel = panel_data(w, n / kPanel);
+  const int c = n % kPanel;
+  float acc = 0.0f;
+  for (std::int32_t i = 0; i < w.k; i += 2) {
+    acc = bf16_fma(bf16_to_f32(x[i + 1]), paired_weight(panel, i + 1, c), acc);
+    acc = bf16_fma(bf16_to_f32(x[i]), paired_weight(panel, i, c), acc);
+  }
+  return acc;
+}
+
+/// A row of `k` activations as bf16, and a zero after an odd k. Below the normal range: zeros.
+void bf16_row(const float* x, std::int32_t k, std::uint16_t* out) {
+  for (std::int32_t i = 0; i < k; ++i) out[i] = f32_to_bf16(normal_or_zero(x[i]));
+  if (k % 2 != 0) out[k] = 0;
 }
 
 /// Half a block, 16 activations: d = max |x| / 127; q = round_half_even(x * (1 / d)) clamped to +-127.
@@ -133,21 +180,30 @@ void prepare_row(const float* x, const QuantisedRows& out, std::int64_t row) {
   for (int b = 0; b < out.k / kQuantBlock; ++b) quantise_block(x + b * kQuantBlock, out, row, b);
 }
 
-/// The rows a matrix product reads: as they are, or quantised (by somebody before, or here).
+/// The rows a matrix product reads: as they are, quantised (by somebody before, or here), or rounded to bf16.
 struct Input {
   Form form;
   const float* x;
   std::int64_t x_stride;
   QuantisedRows q;
+  const std::uint16_t* bf16;
 
   float dot(const PackedWeight& w, int n, std::int64_t row) const {
+    if (bf16 != nullptr) return bf16_dot(w, n, bf16 + row * 2 * num_pairs(w.k));
     return form == Form::kInt8 ? int8_dot(w, n, q, row) : f32_dot(w, n, x + row * x_stride);
   }
 };
 
 template <class Params>
 Input linear_input(const Params& p, const PackedWeight& w) {
-  Input in{prepared_form(p.recipe, w.dtype), p.x, p.x_stride, {}};
+  Input in{prepared_form(p.recipe, w.dtype), p.x, p.x_stride, {}, nullptr};
+  if (p.recipe == Recipe::kBF16) {
+    auto* rows = static_cast<std::uint16_t*>(p.workspace);
+    for (std::int32_t r = 0; r < p.rows; ++r)
+      bf16_row(p.x + r * p.x_stride, w.k, rows + std::int64_t{r} * 2 * num_pairs(w.k));
+    in.bf16 = rows;
+    return in;
+  }
   if (in.form == Form::kF32) return in;
   if (p.prepared != nullptr) {
     in.q = quantised_rows(const_cast<void*>(p.prepared), p.rows, w.k);

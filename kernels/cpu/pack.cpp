@@ -1,5 +1,7 @@
-// Weights from the file's rows to panels (layout.h). Bytes only move: a panel is a transposition of 16 rows,
-// of 32-bit units for quantised blocks and f32, of 16-bit elements for f16 and bf16.
+// Weights from the file's rows to panels (layout.h). As stored, bytes only move: a panel is a transposition
+// of 16 rows, of 32-bit units for quantised blocks and f32, of 16-bit elements for f16 and bf16. As bf16
+// pairs, rows become bf16 a stretch at a time (those that are bf16 stay where they are) and 32-bit units
+// move.
 //
 // Sixteen rows are read side by side and everything of four columns (or eight) is moved in registers, which
 // keeps up with memory. The vectors are the compiler's own, four or eight lanes wide: every machine has
@@ -8,6 +10,7 @@
 
 #include "cpu/layout.h"
 #include "cpu/pool.h"
+#include "math.h"
 
 namespace barg::ops::cpu {
 namespace {
@@ -130,6 +133,61 @@ void pack_floats(const Rows& rows, std::int32_t k, std::byte* dst) {
   }
 }
 
+constexpr int kStretch = 256;  ///< elements of sixteen rows at a time: 8 KiB
+
+/// `count` elements of one row from element `first`, both multiples of 32 for blocks, rounded to bf16.
+void round_row(DType type, const std::byte* row, std::int32_t first, int count, std::uint16_t* out) {
+  const std::byte* src = row + static_cast<std::size_t>(first) / block_elements(type) * block_bytes(type);
+  if (type == DType::kF32) {
+    for (int i = 0; i < count; ++i) out[i] = f32_to_bf16(load<float>(src + i * 4));
+    return;
+  }
+  if (type == DType::kF16) {
+    for (int i = 0; i < count; ++i) out[i] = f32_to_bf16(f16_to_f32(load_u16(src + i * 2)));
+    return;
+  }
+  for (; count > 0; count -= kQuantBlock, src += block_bytes(type), out += kQuantBlock) {
+    const float d = f16_to_f32(load_u16(src));
+    if (type == DType::kQ8_0) {
+      for (int i = 0; i < kQuantBlock; ++i)
+        out[i] = f32_to_bf16(d * static_cast<float>(static_cast<std::int8_t>(src[2 + i])));
+      continue;
+    }
+    float value[16];  // of a nibble
+    for (int q = 0; q < 16; ++q) {
+      value[q] = type == DType::kQ4_1 ? d * static_cast<float>(q) + f16_to_f32(load_u16(src + 2))
+                                      : d * static_cast<float>(q - 8);
+    }
+    const std::byte* nibbles = src + (type == DType::kQ4_1 ? 4 : 2);
+    for (int i = 0; i < kHalfBlock; ++i) {
+      const auto byte = static_cast<unsigned>(nibbles[i]);
+      out[i] = f32_to_bf16(value[byte & 15u]);
+      out[i + kHalfBlock] = f32_to_bf16(value[byte >> 4]);
+    }
+  }
+}
+
+/// The panel's rows as pairs: a pair is a unit of 32 bits.
+void pack_pairs(DType type, const Rows& rows, std::int32_t k, std::byte* dst) {
+  std::uint16_t halves[kPanel][kStretch];
+  for (std::int32_t first = 0; first < k; first += kStretch) {
+    const int count = k - first < kStretch ? k - first : kStretch;
+    Rows part = rows;
+    for (int c = 0; c < kPanel; ++c) {
+      part.at[c] += static_cast<std::size_t>(first) * 2;
+      if (type == DType::kBF16) continue;
+      round_row(type, rows.at[c], first, count, halves[c]);
+      part.at[c] = reinterpret_cast<const std::byte*>(halves[c]);
+    }
+    pack_floats<4>(part, count / 2, dst);
+    dst += static_cast<std::size_t>(count / 2) * 4 * kPanel;
+    if (count % 2 == 0) continue;
+    std::memset(dst, 0, 4 * kPanel);
+    for (int c = 0; c < kPanel; ++c)
+      __builtin_memcpy(dst + c * 4, part.at[c] + static_cast<std::size_t>(count - 1) * 2, 2);
+  }
+}
+
 /// Columns [count, 16) of every line of `dst`: lines of `Bytes` bytes a column.
 template <int Bytes>
 std::byte* clear_columns(std::byte* dst, int lines, int count) {
@@ -156,6 +214,11 @@ void pack_panel(void* context, int panel) {
   const PackParams& p = *job.params;
   std::byte* dst = static_cast<std::byte*>(p.dst) + job.panel * static_cast<std::size_t>(panel);
   const Rows rows = rows_of(job, panel);
+  if (p.packing == Packing::kBF16Pairs) {
+    pack_pairs(p.dtype, rows, p.k, dst);
+    if (rows.count < kPanel) clear_columns<4>(dst, num_pairs(p.k), rows.count);
+    return;
+  }
   switch (p.dtype) {
     case DType::kF32:
       pack_floats<4>(rows, p.k, dst);
@@ -179,13 +242,13 @@ void pack_panel(void* context, int panel) {
 
 }  // namespace
 
-std::size_t packed_bytes(DType type, std::int32_t n, std::int32_t k) {
-  return panel_bytes(type, k) * static_cast<std::size_t>(num_panels(n));
+std::size_t packed_bytes(DType type, std::int32_t n, std::int32_t k, Packing packing) {
+  return panel_bytes(type, k, packing) * static_cast<std::size_t>(num_panels(n));
 }
 
 void pack(Stream& stream, const PackParams& p) {
   PackJob job{&p, static_cast<std::size_t>(p.k) / block_elements(p.dtype) * block_bytes(p.dtype),
-              panel_bytes(p.dtype, p.k)};
+              panel_bytes(p.dtype, p.k, p.packing)};
   stream.pool.run(num_panels(p.n), pack_panel, &job);
 }
 

@@ -71,7 +71,9 @@ Workspace& Workspace::operator=(Workspace&& o) noexcept {
 struct Rows {
   float* x;
   void* prepared;
-  bool ready = false;  ///< `prepared` holds them already; else linear prepares them there, from x
+  bool ready = false;  ///< producers fill `prepared`; else linear prepares the rows there, from x
+
+  void* produced() const { return ready ? prepared : nullptr; }
 };
 
 /// Where a matrix product goes.
@@ -114,8 +116,10 @@ struct Decoder::Impl {
     return ops::prepared_form(recipe, p.weight.dtype) != ops::Form::kF32;
   }
 
-  /// `buffers` without those that no part of `p` reads: what a producer has to write.
+  /// `buffers` without those that no part of `p` reads: what a producer has to write. In recipe bf16 every
+  /// product rounds its rows itself.
   Rows wanted(const Projection& p, const Rows& buffers) const {
+    if (recipe == Recipe::kBF16) return buffers;
     Rows out{nullptr, nullptr, true};
     for (const ProjectionPart& part : p.parts) {
       if (reads_prepared(part))
@@ -156,7 +160,7 @@ struct Decoder::Impl {
                           .rows = s.rows,
                           .dim = spec.hidden,
                           .out = to.x,
-                          .prepared = to.prepared});
+                          .prepared = to.produced()});
   }
 
   void observe(std::int32_t layer, const Step& s) {
@@ -200,7 +204,7 @@ void Decoder::Impl::attention_half(const Step& s, std::int32_t layer) {
                          .segments = group.segments.data(),
                          .num_segments = num_segments,
                          .workspace = s.attention,
-                         .prepared = context.ready ? context.prepared : nullptr});
+                         .prepared = context.produced()});
   add_projection(s, w.attn_out, context);
 }
 
@@ -218,9 +222,9 @@ Rows Decoder::Impl::gated(const Step& s, const LayerWeights& w, const Rows& h) {
                               .gate_bias = gate.bias,
                               .up_bias = up.bias,
                               .out = act.x,
-                              .prepared_out = act.prepared,
-                              .workspace = nullptr,
-                              .prepared = h.prepared});
+                              .prepared_out = act.produced(),
+                              .workspace = h.prepared,
+                              .prepared = h.produced()});
     return act;
   }
   linear(gate, h, s.rows, {s.act.x, spec.ffn});
@@ -278,7 +282,7 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const ModelFiles& files, const op
                                                const Progress& progress) {
   auto spec = files.spec();
   if (!spec) return std::unexpected(spec.error());
-  auto weights = load_weights(*spec, files, ops, stream, progress);
+  auto weights = load_weights(*spec, files, ops, stream, options.recipe, progress);
   if (!weights) return std::unexpected(weights.error());
   auto groups = layer_groups(*spec);
   std::vector<Impl::Place> places(static_cast<std::size_t>(spec->num_layers));
@@ -293,10 +297,10 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const ModelFiles& files, const op
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
 }
 
-Result<std::uint64_t> Decoder::weight_bytes(const ModelFiles& files, const ops::OpTable& ops) {
+Result<std::uint64_t> Decoder::weight_bytes(const ModelFiles& files, const ops::OpTable& ops, Recipe recipe) {
   auto spec = files.spec();
   if (!spec) return std::unexpected(spec.error());
-  return plan_weights(*spec, files, ops);
+  return plan_weights(*spec, files, ops, recipe);
 }
 
 std::size_t Decoder::workspace_bytes(const DecoderSpec& spec, const ops::OpTable& ops, Recipe recipe,

@@ -56,7 +56,7 @@ class Decoder {
                                                ops::Stream& stream, const DecoderOptions& options,
                                                const Progress& progress = {});
   /// Exact bytes load() will allocate for weights; the same errors, without reading weights.
-  static Result<std::uint64_t> weight_bytes(const ModelFiles& files, const ops::OpTable& ops);
+  static Result<std::uint64_t> weight_bytes(const ModelFiles& files, const ops::OpTable& ops, Recipe recipe);
   /// Exact bytes a Workspace for `max_rows` rows needs.
   static std::size_t workspace_bytes(const DecoderSpec& spec, const ops::OpTable& ops, Recipe recipe,
                                      std::int32_t max_rows);

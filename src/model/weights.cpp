@@ -116,15 +116,18 @@ class RowsOf {
 
 class Builder {
  public:
-  Builder(const DecoderSpec& spec, const ModelFiles& files, const ops::OpTable& ops)
-      : spec_(spec), files_(files), ops_(ops) {}
+  Builder(const DecoderSpec& spec, const ModelFiles& files, const ops::OpTable& ops, Recipe recipe)
+      : spec_(spec), files_(files), ops_(ops), packing_(ops::packing(recipe)) {}
 
   /// Lays out every tensor. Pointers into `w` stay valid while `w` lives: its vectors get their size here.
   Result<void> plan(Weights& w) {
+    // Nobody multiplies by an embedding of its own.
+    w.embedding.packing = spec_.tied ? packing_ : ops::Packing::kStored;
     matrix(w.embedding, {{find("token_embd.weight")}}, spec_.vocab_rows, spec_.hidden);
     w.output.n = spec_.vocab_rows;
     w.output.k = spec_.hidden;
     w.output.parts.resize(1);
+    w.output.parts[0].weight.packing = packing_;
     if (!spec_.tied)
       matrix(w.output.parts[0].weight, {{find("output.weight")}}, spec_.vocab_rows, spec_.hidden);
     vector(w.final_norm, {{find("output_norm.weight")}}, spec_.hidden);
@@ -186,6 +189,7 @@ class Builder {
     return *t->type.dtype;
   }
 
+  /// `to` knows its packing.
   void matrix(ops::PackedWeight& to, std::vector<Source> sources, std::int32_t n, std::int32_t k) {
     const DType type = dtype(sources[0].tensor, false);
     if (error_) return;
@@ -196,7 +200,7 @@ class Builder {
     to.n = n;
     to.k = k;
     to.dtype = type;
-    add({std::move(sources), 0, n, k, &to, nullptr}, ops_.packed_bytes(type, n, k));
+    add({std::move(sources), 0, n, k, &to, nullptr}, ops_.packed_bytes(type, n, k, to.packing));
   }
 
   void vector(const float*& to, std::vector<Source> sources, std::int32_t n) {
@@ -235,6 +239,7 @@ class Builder {
         n += part.n;
       }
       p.parts[i].out_offset = p.n;
+      p.parts[i].weight.packing = packing_;
       p.n += n;
       matrix(p.parts[i].weight, std::move(weights), n, k);
       if (bias) vector(p.parts[i].bias, std::move(biases), n);
@@ -272,6 +277,7 @@ class Builder {
   /// through a small buffer.
   void pack(const Task& t, std::byte* dst, ops::Stream& stream) {
     const DType type = t.matrix->dtype;
+    const ops::Packing packing = t.matrix->packing;
     RowsOf rows(t);
     const std::int32_t slab =
         std::max(static_cast<std::int32_t>(kSlabBytes / rows.row_bytes()) / kPackRows, 1) * kPackRows;
@@ -287,7 +293,8 @@ class Builder {
                          .n = run.rows,
                          .k = t.k,
                          .dtype = type,
-                         .dst = dst + ops_.packed_bytes(type, row, t.k)});
+                         .dst = dst + ops_.packed_bytes(type, row, t.k, packing),
+                         .packing = packing});
       row += run.rows;
       rows.finished(row, [this](const Tensor& tensor, auto part) { let_go(tensor, part); });
     }
@@ -319,6 +326,7 @@ class Builder {
   const DecoderSpec& spec_;
   const ModelFiles& files_;
   const ops::OpTable& ops_;
+  const ops::Packing packing_;  ///< of what is multiplied
   std::vector<Task> tasks_;
   std::vector<std::byte> scratch_;
   std::size_t size_ = 0;
@@ -329,19 +337,19 @@ class Builder {
 
 }  // namespace
 
-Result<std::uint64_t> plan_weights(const DecoderSpec& spec, const ModelFiles& files,
-                                   const ops::OpTable& ops) {
+Result<std::uint64_t> plan_weights(const DecoderSpec& spec, const ModelFiles& files, const ops::OpTable& ops,
+                                   Recipe recipe) {
   Weights w;
-  Builder b(spec, files, ops);
+  Builder b(spec, files, ops, recipe);
   if (auto ok = b.plan(w); !ok) return std::unexpected(ok.error());
   return b.size();
 }
 
 Result<std::unique_ptr<Weights>> load_weights(
     const DecoderSpec& spec, const ModelFiles& files, const ops::OpTable& ops, ops::Stream& stream,
-    const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+    Recipe recipe, const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
   auto w = std::make_unique<Weights>();
-  Builder b(spec, files, ops);
+  Builder b(spec, files, ops, recipe);
   if (auto ok = b.plan(*w); !ok) return std::unexpected(ok.error());
   if (auto ok = b.load(*w, stream, progress); !ok) return std::unexpected(ok.error());
   return w;

@@ -7,7 +7,8 @@
 // (fewer launches, and every output element is still the same sum). Gate and up stay two matrices for
 // gated_linear. q and k rows of files in interleaved rope order are put back into halves order, whole rows at
 // a time, which is legal for every block type (these rows alone pass through a buffer of one slab). Norms and
-// biases become f32.
+// biases become f32. Recipe bf16 rounds every matrix as it packs it, also an embedding that is the output
+// matrix.
 //
 // Immutable after load; any thread may read.
 #pragma once
@@ -58,11 +59,12 @@ struct Weights {
 };
 
 /// Bytes of the arena; the errors of load_weights() that need no reading.
-Result<std::uint64_t> plan_weights(const DecoderSpec& spec, const ModelFiles& files, const ops::OpTable& ops);
+Result<std::uint64_t> plan_weights(const DecoderSpec& spec, const ModelFiles& files, const ops::OpTable& ops,
+                                   Recipe recipe);
 
 /// `progress(done, total)` counts file bytes.
 Result<std::unique_ptr<Weights>> load_weights(
     const DecoderSpec& spec, const ModelFiles& files, const ops::OpTable& ops, ops::Stream& stream,
-    const std::function<void(std::uint64_t, std::uint64_t)>& progress);
+    Recipe recipe, const std::function<void(std::uint64_t, std::uint64_t)>& progress);
 
 }  // namespace barg::model

@@ -87,7 +87,7 @@ Result<MemoryPlan> plan_with(const Config& config, const model::ModelFiles& file
                              const ops::OpTable& ops) {
   const auto spec = files.spec();
   if (!spec) return std::unexpected(spec.error());
-  const auto weights = model::Decoder::weight_bytes(files, ops);
+  const auto weights = model::Decoder::weight_bytes(files, ops, choices.recipe);
   if (!weights) return std::unexpected(weights.error());
   const std::int32_t rows = std::max(config.scheduler.max_num_batched_tokens, 1);
   const ModelShape shape{.groups = model::layer_groups(*spec),

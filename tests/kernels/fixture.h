@@ -86,7 +86,7 @@ struct Weights {
       fill_block(type, b, random);
       dequantise(type, b, dense.data() + i * block_elements(type));
     }
-    packed = Buffer(device.ops().packed_bytes(type, n, k));
+    packed = Buffer(device.ops().packed_bytes(type, n, k, ops::Packing::kStored));
     device.ops().pack(device.stream(), {raw.data(), n, k, type, packed.data()});
     view = {n, k, type, packed.data()};
   }

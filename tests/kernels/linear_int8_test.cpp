@@ -206,7 +206,7 @@ TEST(LinearInt8, TheFirstOfEqualZerosIsTheBlockMaximum) {
       std::memcpy(block, &scale, 2);
       block[2 + 1] = 1;
     }
-    Buffer packed(scalar->ops().packed_bytes(DType::kQ8_0, kN, kK));
+    Buffer packed(scalar->ops().packed_bytes(DType::kQ8_0, kN, kK, ops::Packing::kStored));
     scalar->ops().pack(scalar->stream(), {raw.data(), kN, kK, DType::kQ8_0, packed.data()});
     const ops::PackedWeight w{kN, kK, DType::kQ8_0, packed.data()};
     const std::vector<float> base(kN);

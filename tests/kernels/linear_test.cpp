@@ -281,7 +281,7 @@ TEST(Embed, DequantisesGgmlBlocksToTheBit) {
       ASSERT_EQ(blocks.size(), 64 * block_bytes(type));
       std::vector<float> want(values.size() / 4);
       std::memcpy(want.data(), values.data(), values.size());
-      Buffer packed(d->ops().packed_bytes(type, 64, 32));
+      Buffer packed(d->ops().packed_bytes(type, 64, 32, ops::Packing::kStored));
       d->ops().pack(d->stream(), {blocks.data(), 64, 32, type, packed.data()});
       std::vector<std::int32_t> ids(64);
       for (int i = 0; i < 64; ++i) ids[static_cast<std::size_t>(i)] = i;
@@ -295,7 +295,7 @@ TEST(Pack, TakesAnyAlignmentAndKeepsTheFileSize) {
   auto d = device(Isa::kScalar);
   for (const DType type : kAllTypes) {
     const Weights w(*d, type, 32, 64, random);
-    EXPECT_EQ(d->ops().packed_bytes(type, 32, 64), w.raw.size()) << dtype_name(type);
+    EXPECT_EQ(d->ops().packed_bytes(type, 32, 64, ops::Packing::kStored), w.raw.size()) << dtype_name(type);
     std::vector<std::uint8_t> shifted(w.raw.size() + 1);
     std::copy(w.raw.begin(), w.raw.end(), shifted.begin() + 1);
     Buffer packed(w.raw.size());

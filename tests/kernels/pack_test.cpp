@@ -48,7 +48,7 @@ TEST(Pack, IsTheLayoutByteForByte) {
         const std::vector<std::uint8_t> want = expected(type, n, k, raw.data() + 3);
         for (const int threads : {1, 3}) {
           const auto d = device(Isa::kAuto, threads);
-          ASSERT_EQ(d->ops().packed_bytes(type, n, k), want.size());
+          ASSERT_EQ(d->ops().packed_bytes(type, n, k, ops::Packing::kStored), want.size());
           Buffer packed(want.size());
           std::memset(packed.data(), 0xEE, want.size());
           d->ops().pack(d->stream(), {raw.data() + 3, n, k, type, packed.data()});
@@ -69,7 +69,7 @@ TEST(Pack, ReadsNothingBehindTheLastRow) {
     const std::size_t pages = (bytes + 4095) / 4096 * 4096;
     GuardedBuffer source(pages);
     const auto d = device(Isa::kAuto);
-    Buffer packed(d->ops().packed_bytes(type, n, k));
+    Buffer packed(d->ops().packed_bytes(type, n, k, ops::Packing::kStored));
     d->ops().pack(d->stream(), {source.data() + pages - bytes, n, k, type, packed.data()});
   }
 }

@@ -14,7 +14,7 @@ struct Named {
 struct Packed {
   Packed(ops::CpuDevice& device, const Tensor& blocks, DType type) {
     weight = {64, static_cast<std::int32_t>(block_elements(type)), type, nullptr};
-    storage.resize(device.ops().packed_bytes(type, weight.n, weight.k) + 64);
+    storage.resize(device.ops().packed_bytes(type, weight.n, weight.k, ops::Packing::kStored) + 64);
     auto* aligned =
         reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(storage.data()) + 63) / 64 * 64);
     device.ops().pack(

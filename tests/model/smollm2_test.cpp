@@ -162,7 +162,7 @@ TEST(SmolLm2, WeightsTakeTheFilesSizeInMemory) {
   if (files.model.empty()) GTEST_SKIP() << "skipped: no SmolLM2 file";
   const auto model = open_or_throw(files.model);
   ops::CpuDevice device({.threads = 1});
-  const auto planned = Decoder::weight_bytes(*model, device.ops()).value();
+  const auto planned = Decoder::weight_bytes(*model, device.ops(), Recipe::kF32).value();
   const std::uint64_t before = resident_bytes();
   std::uint64_t last = 0, total = 0;
   const auto d =

@@ -89,7 +89,7 @@ TEST(Weights, JoinedAndReorderedRowsArriveWhereTheyBelong) {
   for (const int threads : {1, 3}) {
     ops::CpuDevice device({.threads = threads});
     std::uint64_t last = 0, total = 0;
-    const auto w = load_weights(*spec, **files, device.ops(), device.stream(),
+    const auto w = load_weights(*spec, **files, device.ops(), device.stream(), Recipe::kF32,
                                 [&](std::uint64_t done, std::uint64_t all) {
                                   EXPECT_GE(done, last);
                                   last = done;
@@ -100,7 +100,7 @@ TEST(Weights, JoinedAndReorderedRowsArriveWhereTheyBelong) {
     EXPECT_EQ(total, (*files)->total_bytes());
     ASSERT_EQ((*w)->layers[0].qkv.parts.size(), 1U);
     const ops::PackedWeight& got = (*w)->layers[0].qkv.parts[0].weight;
-    const auto want = Pages::map(device.ops().packed_bytes(got.dtype, got.n, got.k), true);
+    const auto want = Pages::map(device.ops().packed_bytes(got.dtype, got.n, got.k, got.packing), true);
     device.ops().pack(device.stream(), {qkv.data(), got.n, got.k, got.dtype, want->data()});
     EXPECT_EQ(std::memcmp(got.data, want->data(), want->size()), 0);
   }
@@ -131,7 +131,7 @@ TEST(Weights, ThePeakOfALoadIsThePackedSizeAndLittleMore) {
   const auto spec = (*files)->spec();
   ASSERT_TRUE(spec) << spec.error().message;
   ops::CpuDevice device({.threads = 3});
-  const auto packed = plan_weights(*spec, **files, device.ops());
+  const auto packed = plan_weights(*spec, **files, device.ops(), Recipe::kF32);
   ASSERT_TRUE(packed);
   ASSERT_GT(*packed, 180'000'000U);
   {
@@ -141,7 +141,7 @@ TEST(Weights, ThePeakOfALoadIsThePackedSizeAndLittleMore) {
   }
   const std::uint64_t before = status_bytes("VmRSS");
   std::jthread hashing([&] { (*files)->weights_digest(); });
-  const auto w = load_weights(*spec, **files, device.ops(), device.stream(), {});
+  const auto w = load_weights(*spec, **files, device.ops(), device.stream(), Recipe::kF32, {});
   hashing.join();
   ASSERT_TRUE(w) << w.error().message;
   const std::uint64_t peak = status_bytes("VmHWM") - before;
