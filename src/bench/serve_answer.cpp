@@ -89,6 +89,7 @@ void ServeAnswer::begin(std::size_t expected_pieces, bool keep_text) {
   chunked_ = has_length_ = event_stream_ = false;
   left_ = 0;
   line_.clear();
+  event_.clear();
   error_body_.clear();
 }
 
@@ -172,7 +173,7 @@ ServeAnswer::State ServeAnswer::end(std::int64_t now) {
   if (state_ != State::kReading) return state_;
   keep_alive_ = false;
   if (part_ == Part::kPlain && !has_length_) {
-    if (!line_.empty()) take_line(std::exchange(line_, {}), now);
+    if (!event_.empty()) take_line(std::exchange(event_, {}), now);
     return state_ == State::kReading ? finish(now) : state_;
   }
   // A server that says [DONE] and leaves without the last chunk has said everything.
@@ -229,16 +230,16 @@ void ServeAnswer::take_body(std::string_view bytes, std::int64_t now) {
   while (!bytes.empty() && state_ == State::kReading) {
     const std::size_t end = bytes.find('\n');
     if (end == std::string_view::npos) {
-      line_.append(bytes);
-      if (line_.size() > kMaxLine) broken("bad_stream", "an event of the stream does not end.");
+      event_.append(bytes);
+      if (event_.size() > kMaxLine) broken("bad_stream", "an event of the stream does not end.");
       return;
     }
-    if (line_.empty()) {
+    if (event_.empty()) {
       take_line(bytes.substr(0, end), now);
     } else {
-      line_.append(bytes.substr(0, end));
-      take_line(line_, now);
-      line_.clear();
+      event_.append(bytes.substr(0, end));
+      take_line(event_, now);
+      event_.clear();
     }
     bytes.remove_prefix(end + 1);
   }

@@ -76,7 +76,8 @@ class ServeAnswer {
   bool has_length_ = false;
   bool event_stream_ = false;
   std::uint64_t left_ = 0;   // of the body or of the chunk
-  std::string line_;         // a head, chunk size or event that is not complete yet
+  std::string line_;         // a head or chunk size that is not complete yet
+  std::string event_;        // a line of the event stream, likewise: chunks may end anywhere in it
   std::string error_body_;   // of an answer that is no event stream
 };
 

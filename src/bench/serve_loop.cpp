@@ -122,10 +122,13 @@ class LoadLoop {
 
   bool closed() const { return load_.kind == ServeLoad::Kind::kClosed; }
 
+  bool time_is_up() const { return load_.duration_s && static_cast<double>(now()) >= *load_.duration_s * 1e9; }
+
+  // Arrivals of an open loop end by themselves.
   bool more_to_start() const {
     if (samples_.interrupted) return false;
     if (conversations_ && started_ >= *conversations_) return false;
-    return !closed() || !load_.duration_s || static_cast<double>(now()) < *load_.duration_s * 1e9;
+    return !closed() || !time_is_up();
   }
 
   std::int64_t due(std::int64_t conversation) const {
@@ -306,7 +309,7 @@ class LoadLoop {
     const int turn = job->sample.turn + 1;
     ++(ok ? answered_ : failed_);
     samples_.requests.push_back(std::move(job->sample));
-    if (ok && turn < workload_.turns() && !samples_.interrupted) {
+    if (ok && turn < workload_.turns() && !samples_.interrupted && !time_is_up()) {
       auto next = std::make_unique<ServeJob>();
       next->sample.conversation = conversation;
       next->messages = std::move(job->messages);

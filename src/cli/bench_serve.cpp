@@ -127,12 +127,18 @@ bool write_file(const std::string& path, const std::string& text) {
   return !out.fail();
 }
 
-// Before the run: an hour of measuring must not end in a file that cannot be written.
+// Before the run: an hour of measuring must not end in a file that cannot be written. A run that fails leaves no
+// empty file.
 std::string unwritable(const Invocation& invocation) {
-  for (const char* flag : {"--json", "--csv"}) {
-    if (invocation.has(flag) && !std::ofstream(invocation.get(flag), std::ios::app)) return invocation.get(flag);
-  }
   std::error_code error;
+  for (const char* flag : {"--json", "--csv"}) {
+    if (!invocation.has(flag)) continue;
+    const std::string path = invocation.get(flag);
+    const bool there = std::filesystem::exists(path, error);
+    if (!std::ofstream(path, std::ios::app)) return path;
+    if (!there) std::filesystem::remove(path, error);
+  }
+  error.clear();
   if (invocation.has("--svg")) std::filesystem::create_directories(invocation.get("--svg"), error);
   return error ? invocation.get("--svg") : "";
 }

@@ -51,6 +51,20 @@ TEST(ServeAnswer, ReadsEverySplitOfAChunkedStream) {
   }
 }
 
+TEST(ServeAnswer, AnEventMayGoOnInTheNextChunk) {
+  // A proxy cuts chunks where its buffer ends.
+  const std::string events = token_event() + token_event() + last_events(7, 2);
+  for (std::size_t step = 1; step < 80; ++step) {
+    std::string bytes = kStreamHead;
+    for (std::size_t at = 0; at < events.size(); at += step) bytes += chunk(events.substr(at, step));
+    const ServeAnswer answer = read_whole(bytes + "0\r\n\r\n");
+    ASSERT_EQ(answer.state(), State::kDone) << step << " " << answer.facts().detail;
+    EXPECT_EQ(answer.facts().stamps.size(), 2U);
+    EXPECT_EQ(answer.facts().completion_tokens, 2);
+    EXPECT_TRUE(answer.facts().saw_done && answer.keep_alive());
+  }
+}
+
 TEST(ServeAnswer, StampsAPieceWithTheReadThatCompletedIt) {
   ServeAnswer answer;
   answer.begin(4, false);

@@ -364,6 +364,12 @@ TEST(ServeBench, ADurationEndsAClosedLoop) {
   EXPECT_GE(result.reports[0].ok, 2);
   EXPECT_LE(server.requests(), 32);  // 15 rounds of 10 ms at most, and the two that end last
   EXPECT_FALSE(result.reports[0].interrupted);
+  // Nor does a conversation go on.
+  ServeOptions options = options_for(server);
+  options.workload.turns = 1000;
+  const ServeBenchResult talk = bench(options, {.concurrency = 2, .requests = {}, .duration_s = 0.15});
+  EXPECT_GE(talk.reports[0].ok, 2);
+  EXPECT_LE(talk.reports[0].ok, 32);
 }
 
 }  // namespace
