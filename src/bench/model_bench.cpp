@@ -41,6 +41,19 @@ ops::Limits measure_limits(const std::string& table, int threads, double seconds
   return {};
 }
 
+/// Takes the better figures of both into `limits`; returns the worst ratio between the two.
+double merge_limits(ops::Limits& limits, const ops::Limits& again) {
+  double worst = 1;
+  for (double ops::Limits::*figure :
+       {&ops::Limits::read_gbytes, &ops::Limits::f32_gflops, &ops::Limits::int8_gops, &ops::Limits::int4_gops,
+        &ops::Limits::bf16_gflops}) {
+    const double most = std::max(limits.*figure, again.*figure);
+    if (most > 0) worst = std::min(worst, std::min(limits.*figure, again.*figure) / most);
+    limits.*figure = most;
+  }
+  return worst;
+}
+
 std::vector<ModelBenchRow> planned_rows(const ModelBenchOptions& o) {
   std::vector<ModelBenchRow> rows;
   for (const std::int32_t depth : o.depths) {
@@ -85,7 +98,7 @@ Result<Config> fitted(const ModelBenchOptions& o, const model::ModelFiles& files
 
 /// One row: a run that does not count, then the repetitions.
 Result<void> measure(ModelBenchRow& row, const ModelBenchOptions& o, ModelDriver& driver,
-                     const ModelWork& work, const ops::Limits& limits, const ModelBenchHooks& hooks) {
+                     const ModelWork& work, const ModelBenchHooks& hooks) {
   const SteadyClock clock;
   for (std::int32_t i = -1; i < o.repetitions; ++i) {
     const double begin = clock.now();
@@ -105,9 +118,6 @@ Result<void> measure(ModelBenchRow& row, const ModelBenchOptions& o, ModelDriver
     row.work += work.step(row.depth + at, count, row.batch, logits);
     at += count;
   }
-  const double seconds = static_cast<double>(row.tokens) * row.batch / row.median;
-  row.bandwidth = bandwidth_share(row.work, limits, seconds);
-  row.arithmetic = arithmetic_share(row.work, limits, seconds);
   return {};
 }
 
@@ -141,18 +151,25 @@ Result<ModelBenchReport> run_model_bench(const ModelBenchOptions& options, const
   ModelBenchReport report = head_of(**files, *loaded);
   const ModelWork work(**files, (*files)->spec().value(), loaded->plan);
   report.parameters = work.parameters();
-  if (hooks.begin) hooks.begin("limits");
-  report.limits = measure_limits(loaded->isa, loaded->threads, options.limits_seconds);
-
   ModelDriver driver(*loaded->runner, config->model.max_model_len);
   if (auto ok = driver.check_room(std::max(largest(options.batches), 1)); !ok)
     return std::unexpected(ok.error());
+
+  if (hooks.begin) hooks.begin("limits");
+  report.limits = measure_limits(loaded->isa, loaded->threads, options.limits_seconds);
   for (ModelBenchRow& row : rows) {
     if (hooks.begin) hooks.begin(row.test);
     if (auto ok = driver.fill(row.depth, row.batch); !ok) return std::unexpected(ok.error());
-    if (auto ok = measure(row, options, driver, work, report.limits, hooks); !ok)
-      return std::unexpected(ok.error());
+    if (auto ok = measure(row, options, driver, work, hooks); !ok) return std::unexpected(ok.error());
     report.rows.push_back(std::move(row));
+  }
+  if (hooks.begin) hooks.begin("limits");
+  report.limits_agreement =
+      merge_limits(report.limits, measure_limits(loaded->isa, loaded->threads, options.limits_seconds));
+  for (ModelBenchRow& row : report.rows) {
+    const double seconds = static_cast<double>(row.tokens) * row.batch / row.median;
+    row.bandwidth = bandwidth_share(row.work, report.limits, seconds);
+    row.arithmetic = arithmetic_share(row.work, report.limits, seconds);
   }
   return report;
 }

@@ -1,5 +1,6 @@
 // `barg bench model` behind its flags: loads a model, measures the machine's ceilings, then prefill and
-// greedy decode at batch sizes and depths, straight on the runner: no scheduler, no HTTP.
+// greedy decode at batch sizes and depths, straight on the runner: no scheduler, no HTTP. Then the ceilings
+// again: the better of the two count, and how far they are apart tells whether the machine was quiet.
 //
 // A row is measured `repetitions` times after one run that does not count. Prompts are random ids of a fixed
 // seed: speed does not depend on them. A depth is filled once; sequences of a batch get copies of its blocks,
@@ -27,7 +28,7 @@ struct ModelBenchOptions {
   std::vector<std::int32_t> batches{1};      ///< sequences of decode rows
   std::vector<std::int32_t> depths{0};       ///< tokens before those that are measured
   std::int32_t repetitions = 5;
-  double limits_seconds = 1.0;
+  double limits_seconds = 1.0;  ///< each time
 };
 
 struct ModelBenchRow {
@@ -49,12 +50,16 @@ struct ModelBenchReport {
   std::uint64_t weight_bytes = 0, parameters = 0;
   int threads = 0;
   ops::Limits limits;
+  double limits_agreement = 1;  ///< the worst ratio of a ceiling before the rows and after, below 1
   std::vector<ModelBenchRow> rows;
 };
 
+/// Below this the shares of a report mean little, and the tables say so.
+inline constexpr double kQuietAgreement = 0.85;
+
 struct ModelBenchHooks {
   std::function<void(double)> loading;                                ///< share of the weights
-  std::function<void(const std::string& what)> begin;                 ///< "limits", then each row's name
+  std::function<void(const std::string& what)> begin;                 ///< "limits", each row's name, "limits"
   std::function<void(std::int32_t done, std::int32_t all)> repeated;  ///< of the present row
 };
 

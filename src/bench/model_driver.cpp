@@ -29,7 +29,7 @@ Result<void> ModelDriver::check_room(std::int32_t sequences) const {
     return fail(ErrorCode::kOutOfMemory,
                 std::to_string(sequences) + " sequences of " + std::to_string(context_) + " tokens need " +
                     std::to_string(std::int64_t{blocks_[g]} * sequences) + " KV blocks, the pool has " +
-                    std::to_string(info.num_blocks[g]),
+                    std::to_string(info.num_blocks[g]) + "; a smaller --batch or --depth fits",
                 "--batch");
   }
   return {};

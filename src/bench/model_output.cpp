@@ -33,7 +33,7 @@ std::vector<std::vector<std::string>> cells(const ModelBenchReport& report) {
   return out;
 }
 
-/// Two lines: the model and the machine.
+/// The model, the machine, and a warning where it was not quiet.
 std::vector<std::string> heading(const ModelBenchReport& r) {
   const ops::Limits& l = r.limits;
   std::string ceilings = "ceilings with " + std::to_string(r.threads) +
@@ -41,10 +41,16 @@ std::vector<std::string> heading(const ModelBenchReport& r) {
                          fixed(l.read_gbytes, 1) + " GB/s, f32 " + rate(l.f32_gflops) + " GFLOP/s, int8 " +
                          rate(l.int8_gops) + " GOP/s, int4 x int8 " + rate(l.int4_gops) + " GOP/s";
   if (l.bf16_gflops > 0) ceilings += ", bf16 " + rate(l.bf16_gflops) + " GFLOP/s";
-  return {r.model + ": " + r.architecture + ", " + r.stored + ", " +
-              fixed(static_cast<double>(r.parameters) * 1e-6, 1) + " M weights in " +
-              fixed(static_cast<double>(r.weight_bytes) * 1e-6, 1) + " MB, numerics " + r.numerics,
-          ceilings};
+  std::vector<std::string> out{r.model + ": " + r.architecture + ", " + r.stored + ", " +
+                                   fixed(static_cast<double>(r.parameters) * 1e-6, 1) + " M weights in " +
+                                   fixed(static_cast<double>(r.weight_bytes) * 1e-6, 1) + " MB, numerics " +
+                                   r.numerics,
+                               ceilings};
+  if (r.limits_agreement < kQuietAgreement)
+    out.push_back("note: the ceilings before and after the rows differ by " +
+                  fixed(100 * (1 - r.limits_agreement), 0) +
+                  " %: something else ran on this machine, and the figures are too low");
+  return out;
 }
 
 Json row_json(const ModelBenchRow& row) {
@@ -120,7 +126,8 @@ std::string model_json(const ModelBenchReport& report) {
   const ops::Limits& l = report.limits;
   Json rows = Json::array();
   for (const ModelBenchRow& row : report.rows) rows.push(row_json(row));
-  const Json json = Json::object({{"model", report.model},
+  const Json json = Json::object({{"version", 1},
+                                  {"model", report.model},
                                   {"architecture", report.architecture},
                                   {"stored", report.stored},
                                   {"digest", report.digest},
@@ -135,7 +142,8 @@ std::string model_json(const ModelBenchReport& report) {
                                                            {"f32_gflops", l.f32_gflops},
                                                            {"int8_gops", l.int8_gops},
                                                            {"int4_gops", l.int4_gops},
-                                                           {"bf16_gflops", l.bf16_gflops}})},
+                                                           {"bf16_gflops", l.bf16_gflops},
+                                                           {"agreement", report.limits_agreement}})},
                                   {"rows", std::move(rows)}});
   return dump_json(json, {.indent = 2}) + "\n";
 }

@@ -48,6 +48,7 @@ ModelWork::ModelWork(const model::ModelFiles& files, const model::DecoderSpec& s
       continue;
     }
     parameters_ += t.elements();
+    if (&t == output) output_bytes_ = static_cast<double>(t.bytes.size());
     (&t == output ? logits_row_ : row_) += matrix_row(t, plan.recipe);
   }
   const auto groups = model::layer_groups(spec);
@@ -63,7 +64,7 @@ Work ModelWork::step(std::int32_t start, std::int32_t rows, std::int32_t sequenc
                      std::int32_t logits_rows) const {
   Work w = times(row_, static_cast<double>(rows) * sequences);
   w += times(logits_row_, logits_rows);
-  w.weight_bytes = weight_bytes_;
+  w.weight_bytes = weight_bytes_ - (logits_rows == 0 ? output_bytes_ : 0);
   for (const Group& g : groups_) {
     const std::int32_t held = g.window > 0 ? std::min(start + rows, g.window + rows - 1) : start + rows;
     w.kv_bytes += g.bytes_per_token * held * sequences;

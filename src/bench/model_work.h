@@ -1,8 +1,8 @@
 // What a step of a model must move and compute at least, from its files alone, and what share of a machine's
 // ceilings a measured time is. Pure arithmetic, any thread.
 //
-// Moved: every weight once a step (of an untied embedding only rows are gathered: it does not count) and
-// every visible key and value once a step. Computed: two operations a weight and row (the output projection:
+// Moved: every weight once a step (the output projection: only in steps that want logits; of an untied
+// embedding only rows are gathered: it does not count) and every visible key and value once a step. Computed: two operations a weight and row (the output projection:
 // for rows whose logits are wanted), four a head dimension, query head, row and visible key.
 #pragma once
 
@@ -41,7 +41,7 @@ class ModelWork {
     double bytes_per_token, operations_per_key;
     std::int32_t window;
   };
-  double weight_bytes_ = 0;
+  double weight_bytes_ = 0, output_bytes_ = 0;  ///< all that a step may move, and of it the output projection
   std::uint64_t parameters_ = 0;
   Work row_, logits_row_;  ///< operations of one row in the layers, and in the output projection
   std::vector<Group> groups_;

@@ -45,8 +45,11 @@ TEST(ModelBench, MeasuresTheRowsAskedFor) {
     ASSERT_TRUE(report) << report.error().message;
     const std::vector<std::string> expected{"pp24", "tg8", "tg8 x3", "pp24@d20", "tg8@d20", "tg8@d20 x3"};
     EXPECT_EQ(names(*report), expected);
-    ASSERT_EQ(begun.size(), 7U);
+    ASSERT_EQ(begun.size(), 8U);
     EXPECT_EQ(begun[0], "limits");
+    EXPECT_EQ(begun[7], "limits");
+    EXPECT_GT(report->limits_agreement, 0);
+    EXPECT_LE(report->limits_agreement, 1);
     EXPECT_EQ(repetitions, 12);
     EXPECT_EQ(report->digest.size(), 64U);
     EXPECT_EQ(report->threads, 2);
@@ -77,6 +80,7 @@ TEST(ModelBench, EveryFormatHasEveryRow) {
   ASSERT_TRUE(json) << json.error().message;
   EXPECT_EQ(json->find("digest")->as_string(), report->digest);
   EXPECT_EQ(json->find("numerics")->as_string(), report->numerics);
+  EXPECT_EQ(json->find("version")->as_int(), 1);
   EXPECT_EQ(json->find("threads")->as_int(), 2);
   EXPECT_GT(json->find("limits")->find("f32_gflops")->as_double(), 0);
   ASSERT_EQ(json->find("rows")->size(), 3U);
@@ -88,6 +92,13 @@ TEST(ModelBench, EveryFormatHasEveryRow) {
   std::getline(lines, line);
   const auto columns = std::count(line.begin(), line.end(), ',');
   while (std::getline(lines, line)) EXPECT_EQ(std::count(line.begin(), line.end(), ','), columns) << line;
+}
+
+TEST(ModelBench, ABusyMachineIsNamed) {
+  ModelBenchReport report;
+  EXPECT_EQ(model_table(report).find("something else ran"), std::string::npos);
+  report.limits_agreement = 0.5;
+  EXPECT_NE(model_table(report).find("differ by 50 %: something else ran"), std::string::npos);
 }
 
 TEST(ModelBench, WhatCannotBeIsRefused) {
@@ -146,6 +157,10 @@ TEST(ModelWork, CountsWhatAStepMovesAndComputes) {
   const double weights =
       1'000'000 - (spec->tied ? 0 : static_cast<double>((*files)->find("token_embd.weight")->bytes.size()));
   EXPECT_DOUBLE_EQ(prefill.weight_bytes, weights);
+  const model::Tensor* head = (*files)->find(spec->tied ? "token_embd.weight" : "output.weight");
+  const Work chunk = work.step(0, 3, 1, 0);  // not the last one of a prompt: no logits
+  EXPECT_DOUBLE_EQ(chunk.weight_bytes, weights - static_cast<double>(head->bytes.size()));
+  EXPECT_DOUBLE_EQ(chunk.f32_operations, prefill.f32_operations - 2.0 * static_cast<double>(output));
 
   ops::Limits limits;
   EXPECT_EQ(bandwidth_share(decode, limits, 1), 0);
