@@ -69,12 +69,6 @@ inline __mmask16 lane_mask(int count) {
   return static_cast<__mmask16>(count >= 16 ? 0xffffu : (1u << count) - 1u);
 }
 
-/// Lanes from .. to of 16, inclusive; bounds outside the vector are allowed.
-inline __mmask16 lane_range(int from, int to) {
-  if (from > to || from > 15 || to < 0) return 0;
-  return static_cast<__mmask16>(lane_mask(to + 1) & ~lane_mask(from > 0 ? from : 0));
-}
-
 inline __m512 exp16(__m512 x) {
   x = _mm512_max_ps(_mm512_set1_ps(math::kExpMin), x);  // a NaN is the second operand and passes
   x = _mm512_min_ps(_mm512_set1_ps(math::kExpMax), x);

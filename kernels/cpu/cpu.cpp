@@ -74,7 +74,9 @@ CpuDevice::CpuDevice(const CpuOptions& options)
     : isa_(choose(options.isa).isa),
       threads_(options.threads > 0 ? options.threads : cores_available()),
       ops_(&choose(options.isa).table()),
-      stream_(std::make_unique<Stream>(threads_)) {}
+      stream_(std::make_unique<Stream>(threads_)) {
+  threads_ = stream_->pool.threads();  // the system may have refused some
+}
 
 CpuDevice::~CpuDevice() = default;
 

@@ -151,6 +151,7 @@ TEST(WorkerPool, RegionsInsideItemsRunOnTheThreadOfTheItem) {
     run(pool, 1000, [&](int i) { sum += i; });
     if (sum.load() != 1000 * 999 / 2) _exit(4);
   }
+  if (CpuDevice device({.threads = kAsked}); device.threads() != device.stream().pool.threads()) _exit(5);
   _exit(0);
 }
 
