@@ -19,6 +19,7 @@
 #include "runtime/batch.h"
 #include "runtime/handoff.h"
 #include "runtime/sampler.h"
+#include "runtime/scratch_pool.h"
 
 namespace barg::runtime {
 namespace {
@@ -41,27 +42,6 @@ struct SequenceState {
   std::shared_ptr<const Request> request;
   Sampler sampler;
   bool bad = false;  ///< a sample failed: a later step's pending token does not exist
-};
-
-/// Scratch of the rows being sampled at one time: at most one for each thread of the pool.
-class ScratchPool {
- public:
-  ScratchPool(const ops::OpTable& table, std::int32_t vocab_size, int threads)
-      : busy_(static_cast<std::size_t>(threads)) {
-    for (int i = 0; i < threads; ++i) scratch_.emplace_back(table, vocab_size);
-  }
-
-  template <class F>
-  void with_one(F&& use) {
-    std::size_t i = 0;
-    while (busy_[i].test_and_set(std::memory_order_acquire)) i = (i + 1) % busy_.size();
-    use(scratch_[i]);
-    busy_[i].clear(std::memory_order_release);
-  }
-
- private:
-  std::vector<SampleScratch> scratch_;
-  std::vector<std::atomic_flag> busy_;
 };
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "base/mapped_file.h"
 #include "cpu/cpu.h"
 #include "naive_sampler.h"
+#include "runtime/scratch_pool.h"
 #include "support/data.h"
 
 namespace barg::runtime {
@@ -167,12 +168,13 @@ SamplingParams random_params(Rng& rng, std::int32_t vocab) {
   const auto id = [&] { return static_cast<TokenId>(rng.below(static_cast<std::uint64_t>(vocab))); };
   SamplingParams p;
   p.seed = rng.next();
-  static constexpr float kTemperatures[] = {0, 1e-6F, 0.1F, 0.5F, 0.7F, 0.8F, 1, 1, 1.3F, 2};
-  p.temperature = kTemperatures[rng.below(10)];
+  static constexpr float kTemperatures[] = {0, 1e-6F, 1e-3F, 0.1F, 0.5F, 0.7F, 0.8F, 1, 1, 1.3F, 2, 100};
+  p.temperature = kTemperatures[rng.below(std::size(kTemperatures))];
   if (one_in(3))
     p.top_k = static_cast<std::int32_t>(1 + rng.below(one_in(4) ? static_cast<std::uint64_t>(vocab) : 60));
   if (one_in(2)) p.top_p = static_cast<float>(one_in(4) ? 1e-6 + rng.uniform() : 0.8 + 0.199 * rng.uniform());
   p.top_p = std::min(p.top_p, 1.0F);
+  if (one_in(8)) p.top_p = one_in(2) ? std::nextafter(1.0F, 0.0F) : 1e-7F;
   if (one_in(4)) p.min_p = static_cast<float>(one_in(3) ? rng.uniform() : 0.1 * rng.uniform());
   if (one_in(4)) p.repetition_penalty = static_cast<float>(0.5 + rng.uniform());
   if (one_in(4)) p.frequency_penalty = static_cast<float>(4 * rng.uniform() - 2);
@@ -190,13 +192,18 @@ SamplingParams random_params(Rng& rng, std::int32_t vocab) {
   return p;
 }
 
-/// Rows of several kinds: peaked, flat, coarse (many ties), with masked logits.
+/// Rows of several kinds: peaked, flat, coarse (many ties), with masked logits, of one value, around both
+/// zeros, at the ends of the range of numbers.
 std::vector<float> random_row(Rng& rng, std::int32_t vocab) {
   static constexpr double kSpreads[] = {0.5, 3, 8, 20};
   auto x = golden_logits(rng.next(), vocab, kSpreads[rng.below(4)]);
-  const auto kind = rng.below(4);
+  const auto kind = rng.below(8);
   for (float& v : x) {
     if (kind == 1) v = std::round(v);
+    if (kind == 4) v = 3;
+    if (kind == 5) v = std::copysign(0.0F, v);
+    if (kind == 6) v *= 5e36F;
+    if (kind == 7) v *= 1e-40F;
     if (kind == 2 && rng.below(3) == 0) v = -std::numeric_limits<float>::infinity();
   }
   if (kind == 3) x[rng.below(x.size())] += 25;
@@ -235,6 +242,20 @@ TEST(Sampler, EveryTokenIsThatOfTheDefinition) {
                 std::ssize(bench.scratch.stale));
     }
   }
+}
+
+TEST(ScratchPool, AScratchComesBackFromAUserThatFails) {
+  const ops::CpuDevice device({.threads = 1});
+  ScratchPool pool(device.ops(), 100, 1);
+  SampleScratch* first = nullptr;
+  const auto failing = [&](SampleScratch& s) {
+    first = &s;
+    throw std::bad_alloc();
+  };
+  EXPECT_THROW(pool.with_one(failing), std::bad_alloc);
+  SampleScratch* second = nullptr;
+  pool.with_one([&](SampleScratch& s) { second = &s; });  // else it would never return
+  EXPECT_EQ(first, second);
 }
 
 TEST(Sampler, NoiseIsPhilox) {
