@@ -167,6 +167,12 @@ def beside_busy(options, server, seed, folder):
     return {"quiet": quiet, "shared": shared}
 
 
+def core_list(cores):
+    """0-3, or 0,2,3 where there are gaps."""
+    first, last = min(cores), max(cores)
+    return f"{first}-{last}" if len(cores) == last - first + 1 else ",".join(map(str, sorted(cores)))
+
+
 def make_servers(options, folder):
     """Barg first; a peer that is not installed is a reason instead of a server."""
     servers, reasons = [], {}
@@ -190,7 +196,7 @@ def make_servers(options, folder):
             servers.append(Server(name, command, port, log, note=" ".join(flags)))
         elif name == "vllm":
             flags = ["--dtype", "bfloat16", "--max-model-len", "8192", "--max-num-seqs", "64"]
-            env = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, sorted(os.sched_getaffinity(0))))}
+            env = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_CPU_OMP_THREADS_BIND": core_list(os.sched_getaffinity(0))}
             if state.get("libiomp"):
                 env["LD_PRELOAD"] = state["libiomp"]
             if not (pathlib.Path(options.hf or folder) / "config.json").exists():
