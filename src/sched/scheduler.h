@@ -49,6 +49,9 @@ struct SchedulerConfig {
   kv::ManagerOptions kv;
   std::string key_root;         ///< RunnerInfo::key_root
   std::int32_t bypass_max = 8;  ///< sequences that may overtake one that waits for blocks
+  /// Prefill stretches a step to at most this many times the step of its decodes alone (or a third of the
+  /// inter-token target, if that is more): tokens of a stream come evenly, not just in time.
+  double stretch_max = 3;
 };
 
 struct SequenceSpec {

@@ -175,7 +175,8 @@ void Scheduler::add_rows(Sequence& s, std::int32_t rows) {
 void Scheduler::allow_prefill() {
   const double target = config_.options.itl_target_ms / 1e3;
   const double decodes = draft_.items.empty() ? 0 : cost_.predict(draft_.cost);
-  draft_.allowed_s = std::max(target, kPrefillShare * decodes);
+  const double even = std::max(config_.stretch_max * decodes, target / 3);
+  draft_.allowed_s = std::max(std::min(target, even), kPrefillShare * decodes);
 }
 
 /// Rows of the next chunk of a sequence. A chunk that cannot finish takes half if others could use the rest.

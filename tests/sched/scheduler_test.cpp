@@ -27,6 +27,7 @@ SimConfig roomy() {
   c.prompt_max = 4000;
   c.vocab = 1000;
   c.itl_target_ms = 1e6;
+  c.stretch_max = 1e9;
   return c;
 }
 
@@ -232,6 +233,30 @@ TEST(Latency, ChunksShrinkWithin20StepsWhenCostsDouble) {
     sim.step();
     EXPECT_LE(sim.last_step_s(), 1.1 * 0.050);
     EXPECT_GE(sim.last_step_s(), 0.8 * 0.050);
+  }
+}
+
+TEST(Latency, PrefillStretchesAStepByAtMostThreeDecodes) {
+  for (const int streams : {4, 16, 60}) {
+    SimConfig c = roomy();
+    c.groups = {{0, 8000}};
+    c.max_model_len = 120000;
+    c.budget = 2048;
+    c.itl_target_ms = 100;
+    c.stretch_max = 3;
+    c.check_every_step = false;
+    Sim sim(c, 13);
+    for (int i = 0; i < streams; ++i) sim.submit(make_request(sim.random_tokens(64), 3000));
+    for (int i = 0; i < 40; ++i) sim.step();
+    const double decodes = sim.last_step_s();
+    sim.submit(make_request(sim.random_tokens(50000), 2));
+    for (int i = 0; i < 30; ++i) sim.step();
+    const double most = std::max(3 * decodes, 0.100 / 3);
+    for (int i = 0; i < 30; ++i) {
+      sim.step();
+      EXPECT_LE(sim.last_step_s(), 1.1 * most) << streams << " streams";
+      EXPECT_GE(sim.last_step_s(), 0.7 * most) << streams << " streams: the prompt gets what it may have";
+    }
   }
 }
 

@@ -27,6 +27,7 @@ struct SimConfig {
   std::int32_t max_model_len = 160;
   bool prefix_caching = true;
   double itl_target_ms = 10;
+  double stretch_max = 3;
   double watermark = 0.02;
   std::int32_t vocab = 50;
   double fault_rate = 0;  ///< block allocations that fail
@@ -46,6 +47,7 @@ struct SimConfig {
     c.options.max_num_seqs = max_num_seqs;
     c.options.max_num_batched_tokens = budget;
     c.options.itl_target_ms = itl_target_ms;
+    c.stretch_max = stretch_max;
     c.options.watermark = watermark;
     c.options.pipeline_depth = pipeline_depth;
     c.options.ageing_s = 0.5;
