@@ -77,7 +77,8 @@ inline void dequantise(DType type, const std::uint8_t* b, float* out) {
 
 /// A random [n, k] matrix: file bytes, exact values, packed form.
 struct Weights {
-  Weights(CpuDevice& device, DType type, std::int32_t n, std::int32_t k, Random& random) {
+  Weights(CpuDevice& device, DType type, std::int32_t n, std::int32_t k, Random& random,
+          ops::Packing packing = ops::Packing::kStored) {
     const std::size_t blocks = static_cast<std::size_t>(n) * k / block_elements(type);
     raw.resize(blocks * block_bytes(type));
     dense.resize(static_cast<std::size_t>(n) * k);
@@ -86,9 +87,15 @@ struct Weights {
       fill_block(type, b, random);
       dequantise(type, b, dense.data() + i * block_elements(type));
     }
-    packed = Buffer(device.ops().packed_bytes(type, n, k, ops::Packing::kStored));
-    device.ops().pack(device.stream(), {raw.data(), n, k, type, packed.data()});
-    view = {n, k, type, packed.data()};
+    view = {n, k, type, nullptr, packing};
+    repack(device);
+  }
+
+  /// Packs `raw` again.
+  void repack(CpuDevice& device) {
+    packed = Buffer(device.ops().packed_bytes(view.dtype, view.n, view.k, view.packing));
+    device.ops().pack(device.stream(), {raw.data(), view.n, view.k, view.dtype, packed.data(), view.packing});
+    view.data = packed.data();
   }
 
   static void fill_block(DType type, std::uint8_t* b, Random& random) {

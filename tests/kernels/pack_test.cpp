@@ -60,6 +60,49 @@ TEST(Pack, IsTheLayoutByteForByte) {
   }
 }
 
+/// The same of bf16 pairs: values by the formats' descriptions, each rounded once.
+std::vector<std::uint8_t> expected_pairs(DType type, std::int32_t n, std::int32_t k,
+                                         const std::uint8_t* src) {
+  const std::size_t per_block = block_elements(type), row_blocks = static_cast<std::size_t>(k) / per_block;
+  const auto value = [&](std::int32_t row, std::int32_t i) -> std::uint16_t {
+    if (row >= n || i >= k) return 0;
+    float values[32];
+    const std::size_t block =
+        static_cast<std::size_t>(row) * row_blocks + static_cast<std::size_t>(i) / per_block;
+    dequantise(type, src + block * block_bytes(type), values);
+    return ops::f32_to_bf16(values[static_cast<std::size_t>(i) % per_block]);
+  };
+  std::vector<std::uint8_t> out;
+  for (std::int32_t panel = 0; panel < (n + 15) / 16; ++panel) {
+    for (std::int32_t i = 0; i < k; i += 2) {
+      for (std::int32_t c = panel * 16; c < panel * 16 + 16; ++c) {
+        for (const std::uint16_t half : {value(c, i), value(c, i + 1)}) {
+          out.push_back(static_cast<std::uint8_t>(half & 255));
+          out.push_back(static_cast<std::uint8_t>(half >> 8));
+        }
+      }
+    }
+  }
+  return out;
+}
+
+TEST(Pack, Bf16PairsAreTheLayoutByteForByte) {
+  Random random(12);
+  for (const DType type : kAllTypes) {
+    for (const std::int32_t n : {1, 15, 16, 17, 64}) {
+      const bool blocks = is_quantised(type);
+      for (const std::int32_t k :
+           blocks ? std::vector{32, 96, 576} : std::vector{1, 2, 3, 45, 255, 257, 600}) {
+        const Weights w(*device(Isa::kAuto, 2), type, n, k, random, ops::Packing::kBF16Pairs);
+        const std::vector<std::uint8_t> want = expected_pairs(type, n, k, w.raw.data());
+        ASSERT_EQ(w.packed.size(), want.size());
+        ASSERT_EQ(std::memcmp(w.view.data, want.data(), want.size()), 0)
+            << dtype_name(type) << " n " << n << " k " << k;
+      }
+    }
+  }
+}
+
 /// Reading past a row's end would fault.
 TEST(Pack, ReadsNothingBehindTheLastRow) {
   for (const DType type : kAllTypes) {
@@ -69,8 +112,10 @@ TEST(Pack, ReadsNothingBehindTheLastRow) {
     const std::size_t pages = (bytes + 4095) / 4096 * 4096;
     GuardedBuffer source(pages);
     const auto d = device(Isa::kAuto);
-    Buffer packed(d->ops().packed_bytes(type, n, k, ops::Packing::kStored));
-    d->ops().pack(d->stream(), {source.data() + pages - bytes, n, k, type, packed.data()});
+    for (const ops::Packing packing : {ops::Packing::kStored, ops::Packing::kBF16Pairs}) {
+      Buffer packed(d->ops().packed_bytes(type, n, k, packing));
+      d->ops().pack(d->stream(), {source.data() + pages - bytes, n, k, type, packed.data(), packing});
+    }
   }
 }
 
