@@ -205,9 +205,10 @@ float selection_floor(const Row& row, float max, double temperature, float min_p
     floor = m[static_cast<std::size_t>(top_k - 1)];
   }
   if (min_p > 0 && std::isfinite(max)) {
-    const double bound = static_cast<double>(max) + temperature * exact_log(static_cast<double>(min_p));
-    const float below =
-        std::nextafter(static_cast<float>(bound), kMasked);  // two roundings of f64 are far less
+    const double depth = temperature * exact_log(static_cast<double>(min_p));
+    // Off the bound of keep_min_p() by some roundings of f64: of the summands, which may cancel.
+    const double bound = static_cast<double>(max) + depth - 1e-15 * (std::abs(max) - depth);
+    const float below = std::nextafter(static_cast<float>(bound), kMasked);
     floor = std::max(floor, std::nextafter(below, kMasked));
   }
   return floor;

@@ -175,6 +175,46 @@ TEST_P(EngineTest, ThePausedWaitForTheirReaders) {
   EXPECT_EQ(engine.metrics().num_requests_paused, 0);
 }
 
+TEST_P(EngineTest, ThePausedEndLikeAllOthers) {
+  auto& engine = start();
+  EngineClient client(engine);
+  gate_->close();
+  std::vector<RequestId> ids;
+  for (std::uint64_t i = 0; i < 4; ++i) ids.push_back(client.submit(request_of(20, 200, i)));
+  gate_->wait_launched(1);
+  for (const RequestId id : ids) engine.pause(id, true);
+  gate_->open();
+  until([&] { return engine.metrics().num_requests_paused == 4; });
+  engine.cancel(ids[0]);
+  EXPECT_EQ(client.wait(ids[0])[0].finish, FinishReason::kAbort);
+  engine.finish_at(ids[1], 0, 1);
+  EXPECT_EQ(client.wait(ids[1])[0].finish, FinishReason::kStop);
+  until([&] { return engine.metrics().num_requests_paused == 2; });
+  EXPECT_EQ(engine.active(), 2);
+  engine_.reset();
+  for (const RequestId id : {ids[2], ids[3]}) EXPECT_EQ(client.wait(id)[0].finish, FinishReason::kAbort);
+}
+
+TEST_P(EngineTest, ThePausedFailWithTheDevice) {
+  auto& engine = start();
+  EngineClient client(engine);
+  gate_->close();
+  const RequestId paused = client.submit(request_of(20, 200, 1));
+  gate_->wait_launched(1);
+  engine.pause(paused, true);
+  gate_->open();
+  until([&] { return engine.metrics().num_requests_paused == 1; });
+  gate_->fail_device();
+  EXPECT_EQ(client.run(request_of(20, 10, 2)).finish, FinishReason::kError);
+  const Answer a = client.wait(paused)[0];
+  EXPECT_EQ(a.finish, FinishReason::kError);
+  ASSERT_TRUE(a.error);
+  EXPECT_EQ(a.error->message, "the device is lost");
+  engine.pause(paused, false);
+  until([&] { return engine.active() == 0; });
+  EXPECT_EQ(engine.metrics().num_requests_paused, 0);
+}
+
 TEST_P(EngineTest, AStormOfCancelsLeavesNothing) {
   auto& engine = start(test::fake_info(40));
   EngineClient client(engine);
