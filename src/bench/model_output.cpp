@@ -70,7 +70,8 @@ Json row_json(const ModelBenchRow& row) {
                        {"kv_bytes", row.work.kv_bytes},
                        {"f32_operations", row.work.f32_operations},
                        {"int8_operations", row.work.int8_operations},
-                       {"int4_operations", row.work.int4_operations}});
+                       {"int4_operations", row.work.int4_operations},
+                       {"bf16_operations", row.work.bf16_operations}});
 }
 
 }  // namespace

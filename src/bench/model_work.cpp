@@ -10,7 +10,9 @@ Work matrix_row(const model::Tensor& t, Recipe recipe) {
   Work w;
   const double operations = 2.0 * static_cast<double>(t.elements());
   const bool blocks = t.type.dtype && block_elements(*t.type.dtype) > 1;
-  if (recipe != Recipe::kInt8 || !blocks) {
+  if (recipe == Recipe::kBF16) {
+    w.bf16_operations = operations;
+  } else if (recipe != Recipe::kInt8 || !blocks) {
     w.f32_operations = operations;
   } else if (*t.type.dtype == DType::kQ8_0) {
     w.int8_operations = operations;
@@ -22,7 +24,7 @@ Work matrix_row(const model::Tensor& t, Recipe recipe) {
 
 Work times(const Work& w, double n) {
   return {w.weight_bytes * n, w.kv_bytes * n, w.f32_operations * n, w.int8_operations * n,
-          w.int4_operations * n};
+          w.int4_operations * n, w.bf16_operations * n};
 }
 
 }  // namespace
@@ -33,6 +35,7 @@ Work& Work::operator+=(const Work& other) {
   f32_operations += other.f32_operations;
   int8_operations += other.int8_operations;
   int4_operations += other.int4_operations;
+  bf16_operations += other.bf16_operations;
   return *this;
 }
 
@@ -48,7 +51,9 @@ ModelWork::ModelWork(const model::ModelFiles& files, const model::DecoderSpec& s
       continue;
     }
     parameters_ += t.elements();
-    if (&t == output) output_bytes_ = static_cast<double>(t.bytes.size());
+    if (&t == output)
+      output_bytes_ =
+          static_cast<double>(plan.recipe == Recipe::kBF16 ? 2 * t.elements() : t.bytes.size());
     (&t == output ? logits_row_ : row_) += matrix_row(t, plan.recipe);
   }
   const auto groups = model::layer_groups(spec);
@@ -83,8 +88,10 @@ double bandwidth_share(const Work& work, const ops::Limits& limits, double secon
 
 double arithmetic_share(const Work& work, const ops::Limits& limits, double seconds) {
   if (limits.f32_gflops <= 0 || limits.int8_gops <= 0 || limits.int4_gops <= 0 || seconds <= 0) return 0;
+  // The scalar path does bf16 by f32 FMAs.
+  const double bf16_gflops = limits.bf16_gflops > 0 ? limits.bf16_gflops : limits.f32_gflops;
   return (work.f32_operations / limits.f32_gflops + work.int8_operations / limits.int8_gops +
-          work.int4_operations / limits.int4_gops) /
+          work.int4_operations / limits.int4_gops + work.bf16_operations / bf16_gflops) /
          1e9 / seconds;
 }
 

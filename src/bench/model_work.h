@@ -19,7 +19,7 @@ namespace barg::bench {
 /// Bytes and operations, by the ceiling that bounds them.
 struct Work {
   double weight_bytes = 0, kv_bytes = 0;
-  double f32_operations = 0, int8_operations = 0, int4_operations = 0;
+  double f32_operations = 0, int8_operations = 0, int4_operations = 0, bf16_operations = 0;
 
   Work& operator+=(const Work& other);
 };

@@ -162,6 +162,11 @@ TEST(ModelWork, CountsWhatAStepMovesAndComputes) {
   EXPECT_DOUBLE_EQ(chunk.weight_bytes, weights - static_cast<double>(head->bytes.size()));
   EXPECT_DOUBLE_EQ(chunk.f32_operations, prefill.f32_operations - 2.0 * static_cast<double>(output));
 
+  plan.recipe = Recipe::kBF16;  // attention stays in f32
+  const Work pairs = ModelWork(**files, *spec, plan).step(9, 1, 2, 2);
+  EXPECT_DOUBLE_EQ(pairs.f32_operations, 2 * 10 * per_key);
+  EXPECT_DOUBLE_EQ(pairs.bf16_operations, 4.0 * static_cast<double>(in_layers + output));
+
   ops::Limits limits;
   EXPECT_EQ(bandwidth_share(decode, limits, 1), 0);
   limits = {
@@ -170,9 +175,10 @@ TEST(ModelWork, CountsWhatAStepMovesAndComputes) {
                .kv_bytes = 1e9,
                .f32_operations = 4e9,
                .int8_operations = 8e9,
-               .int4_operations = 8e9};
+               .int4_operations = 8e9,
+               .bf16_operations = 4e9};
   EXPECT_DOUBLE_EQ(bandwidth_share(w, limits, 2), 0.5);
-  EXPECT_DOUBLE_EQ(arithmetic_share(w, limits, 5), 0.5);
+  EXPECT_DOUBLE_EQ(arithmetic_share(w, limits, 7), 0.5);
 }
 
 }  // namespace
