@@ -2,6 +2,10 @@
 // src/bench; here are the flags, the progress line and the files.
 #include "cli/bench_serve.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
@@ -88,6 +92,12 @@ Result<std::string> first_model(const bench::ServeTarget& target) {
   return id->as_string();
 }
 
+// Columns of the terminal on stderr; a line that wraps could not be drawn over.
+std::size_t terminal_width() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
 // One line on a terminal that is drawn over.
 class ProgressLine {
  public:
@@ -99,14 +109,16 @@ class ProgressLine {
     double share = 0;
     if (p.total && *p.total > 0) share = static_cast<double>(p.answered + p.failed) / static_cast<double>(*p.total);
     if (!p.total && p.duration_s) share = std::min(1.0, p.elapsed_s / *p.duration_s);
-    const auto filled = static_cast<std::size_t>(share * 24);
-    std::string line = "\r" + name_ + " [" + std::string(filled, '#') + std::string(24 - filled, '.') + "] " +
+    const std::size_t width = terminal_width();
+    const std::size_t bar = std::clamp<std::size_t>(width, 80, 96) - 72;
+    const auto filled = static_cast<std::size_t>(std::min(share, 1.0) * static_cast<double>(bar));
+    std::string line = name_ + " [" + std::string(filled, '#') + std::string(bar - filled, '.') + "] " +
                        std::to_string(p.answered) + (p.total ? "/" + std::to_string(*p.total) : "") + " answered, " +
                        std::to_string(p.in_flight) + " in flight, ";
     if (p.failed > 0) line += std::to_string(p.failed) + " failed, ";
     const double rate = p.elapsed_s > 0 ? static_cast<double>(p.pieces) / p.elapsed_s : 0;
     line += std::to_string(static_cast<long>(rate)) + " chunks/s, " + std::to_string(static_cast<long>(p.elapsed_s)) + " s";
-    io_.err << line << "\x1b[K" << std::flush;
+    io_.err << "\r" << line.substr(0, width - 1) << "\x1b[K" << std::flush;
     drawn_ = true;
   }
   void clear() {

@@ -113,9 +113,12 @@ std::vector<std::vector<std::string>> command_lines(const std::string& markdown)
   return out;
 }
 
-TEST(Documents, CommandLinesOfTheReadmeAreValid) {
-  const auto lines = command_lines(content(kRoot / "README.md"));
+TEST(Documents, CommandLinesOfThePagesAreValid) {
+  auto lines = command_lines(content(kRoot / "README.md"));
   EXPECT_GE(lines.size(), 7U);
+  const auto bench = command_lines(content(kRoot / "docs/bench.md"));
+  EXPECT_GE(bench.size(), 7U);
+  lines.insert(lines.end(), bench.begin(), bench.end());
   for (const auto& args : lines) {
     const auto [command, words] = find_command(args);
     ASSERT_NE(command, nullptr) << args[0];
@@ -125,7 +128,7 @@ TEST(Documents, CommandLinesOfTheReadmeAreValid) {
 }
 
 TEST(Documents, LinksOfTheMarkdownFilesLead) {
-  for (const char* file : {"README.md", "src/README.md", "CHANGELOG.md"}) {
+  for (const char* file : {"README.md", "src/README.md", "CHANGELOG.md", "benchmarks/README.md"}) {
     const std::string text = content(kRoot / file);
     const std::regex link("\\]\\(([^)#]+)\\)");
     for (std::sregex_iterator it(text.begin(), text.end(), link), end; it != end; ++it) {
@@ -133,6 +136,18 @@ TEST(Documents, LinksOfTheMarkdownFilesLead) {
       if (target.starts_with("http")) continue;
       EXPECT_TRUE(std::filesystem::exists((kRoot / file).parent_path() / target)) << file << ": " << target;
     }
+  }
+}
+
+// benchmarks/markers.py replaces what is between them.
+TEST(Documents, PagesHaveTheMarkersOfTheirTables) {
+  for (const auto& [file, name] : {std::pair{"README.md", "peers"},
+                                   {"benchmarks/README.md", "peers"},
+                                   {"benchmarks/README.md", "roofline"}}) {
+    const std::string text = content(kRoot / file);
+    const std::size_t begin = text.find("<!-- " + std::string(name) + " -->\n");
+    ASSERT_NE(begin, std::string::npos) << file;
+    EXPECT_NE(text.find("<!-- /" + std::string(name) + " -->\n", begin), std::string::npos) << file;
   }
 }
 
