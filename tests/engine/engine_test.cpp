@@ -169,7 +169,7 @@ TEST_P(EngineTest, ThePausedWaitForTheirReaders) {
   gate_->open();
   EXPECT_EQ(client.run(request_of(5, 60)).tokens.size(), 60U);
   EXPECT_EQ(engine.metrics().num_requests_paused, 1);
-  EXPECT_EQ(engine.active(), 1);
+  until([&] { return engine.active() == 1; });
   engine.pause(id, false);
   EXPECT_EQ(client.wait(id)[0].ids(), expected(r));
   EXPECT_EQ(engine.metrics().num_requests_paused, 0);
@@ -189,8 +189,8 @@ TEST_P(EngineTest, ThePausedEndLikeAllOthers) {
   EXPECT_EQ(client.wait(ids[0])[0].finish, FinishReason::kAbort);
   engine.finish_at(ids[1], 0, 1);
   EXPECT_EQ(client.wait(ids[1])[0].finish, FinishReason::kStop);
-  until([&] { return engine.metrics().num_requests_paused == 2; });
-  EXPECT_EQ(engine.active(), 2);
+  until([&] { return engine.active() == 2; });
+  EXPECT_EQ(engine.metrics().num_requests_paused, 2);
   engine_.reset();
   for (const RequestId id : {ids[2], ids[3]}) EXPECT_EQ(client.wait(id)[0].finish, FinishReason::kAbort);
 }
