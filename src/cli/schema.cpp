@@ -50,8 +50,9 @@ constexpr Option kSchema[] = {
      .flag = "--numerics",
      .kind = Kind::kChoice,
      .field = kModel<&ModelOptions::numerics>,
-     .help = "Recipe of matrix products. auto: int8 for weights of 8 bits or fewer, else f32.",
-     .choices = "auto|f32|int8"},
+     .help = "Recipe of matrix products. auto: int8 for weights of 8 bits or fewer, else f32. bf16 needs a "
+             "processor with AVX512-BF16.",
+     .choices = "auto|f32|int8|bf16"},
     {.key = "model.chat_template",
      .flag = "--chat-template",
      .kind = Kind::kPath,

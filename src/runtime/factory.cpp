@@ -23,8 +23,8 @@ struct Named {
   T value;
 };
 
-constexpr std::array<Named<std::optional<Recipe>>, 3> kRecipes{
-    {{"auto", std::nullopt}, {"f32", Recipe::kF32}, {"int8", Recipe::kInt8}}};
+constexpr std::array<Named<std::optional<Recipe>>, 4> kRecipes{
+    {{"auto", std::nullopt}, {"f32", Recipe::kF32}, {"int8", Recipe::kInt8}, {"bf16", Recipe::kBF16}}};
 constexpr std::array<Named<std::optional<DType>>, 4> kKvDtypes{
     {{"auto", std::nullopt}, {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}}};
 constexpr std::array<Named<ops::Isa>, 4> kIsas{{{"auto", ops::Isa::kAuto},
@@ -62,6 +62,14 @@ Result<Choices> choose(const Config& config, const model::ModelFiles& files) {
                 "runtime.isa is " + config.runtime.isa + ", which this machine cannot run; its best is " +
                     ops::isa_name(ops::best_isa()),
                 "runtime.isa");
+  }
+  if (*recipe && !ops::recipe_supported(*isa, **recipe)) {
+    const bool asked = *isa != ops::Isa::kAuto && *isa != ops::Isa::kAvx512;
+    return fail(ErrorCode::kInvalidValue,
+                "model.numerics is " + config.model.numerics + ", which needs AVX512-BF16, and " +
+                    (asked ? "runtime.isa is " + config.runtime.isa : "this machine has none") +
+                    "; f32 and int8 are possible",
+                "model.numerics");
   }
   if (config.runtime.threads < 0 || config.runtime.threads > 1024) {
     return fail(ErrorCode::kInvalidValue, "threads must be between 0 and 1024", "runtime.threads");

@@ -96,12 +96,19 @@ void PrintTo(const TestModel& m, std::ostream* os) { *os << m.name; }
 constexpr TestModel kLlama{"llama", "models/llama", "f32"};
 constexpr TestModel kWindow{"mistral", "models/mistral", "f32"};  // a window of 24 tokens in every layer
 constexpr TestModel kInt8{"llama_q4_0_int8", "gguf/llama-q4_0.gguf", "int8"};
+constexpr TestModel kBf16{"llama_bf16", "models/llama", "bf16"};
 
 class ExactTest : public ::testing::TestWithParam<TestModel> {
  protected:
   void SetUp() override {
     path_ = test::shared_data(GetParam().path);
     if (path_.empty()) GTEST_SKIP() << test::kNoShared;
+    if (!computes_on(test::test_cpu(2).isa))
+      GTEST_SKIP() << "skipped: this machine has no AVX512-BF16, or is told not to use it";
+  }
+  /// Whether that instruction set has the model's recipe.
+  static bool computes_on(ops::Isa isa) {
+    return GetParam().numerics != kBf16.numerics || ops::recipe_supported(isa, Recipe::kBF16);
   }
 
   /// Room for `tokens` tokens of KV, whatever block size and dtype.
@@ -213,9 +220,11 @@ TEST_P(ExactTest, Matrix) {
     c.scheduler.max_num_batched_tokens = pick(1, 17, 64, 255, 512);
     c.kv.enable_prefix_caching = pick(0, 1) == 1;
     c.kv.dtype = pick("f32", "f16", "bf16");
-    // Each with 1, 2 and 3 threads; few rounds are scalar, which is slow (the kernels' own tests compare widely).
+    // Each with 1, 2 and 3 threads; few rounds are scalar, which is slow (the kernels' own tests compare
+    // widely).
     const bool scalar = round == 4 || round == 12 || round == 23;
-    const bool avx2 = round / 3 % 2 == 1 && ops::isa_supported(ops::Isa::kAvx2);
+    const bool avx2 =
+        round / 3 % 2 == 1 && ops::isa_supported(ops::Isa::kAvx2) && computes_on(ops::Isa::kAvx2);
     c.runtime.isa = scalar ? "scalar" : avx2 ? "avx2" : "auto";
     pool(c, pick(700, 1500, 20000));
     auto engine = engine_for(c);
@@ -380,7 +389,7 @@ TEST_P(ExactDirectoryTest, NaNFailsOneRequest) {
 }
 
 constexpr auto kName = [](const auto& info) { return std::string(info.param.name); };
-INSTANTIATE_TEST_SUITE_P(Models, ExactTest, ::testing::Values(kLlama, kWindow, kInt8), kName);
+INSTANTIATE_TEST_SUITE_P(Models, ExactTest, ::testing::Values(kLlama, kWindow, kInt8, kBf16), kName);
 INSTANTIATE_TEST_SUITE_P(Models, ExactDirectoryTest, ::testing::Values(kLlama, kWindow), kName);
 
 }  // namespace

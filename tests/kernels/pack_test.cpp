@@ -93,7 +93,10 @@ TEST(Pack, Bf16PairsAreTheLayoutByteForByte) {
       const bool blocks = is_quantised(type);
       for (const std::int32_t k :
            blocks ? std::vector{32, 96, 576} : std::vector{1, 2, 3, 45, 255, 257, 600}) {
-        const Weights w(*device(Isa::kAuto, 2), type, n, k, random, ops::Packing::kBF16Pairs);
+        const auto d = device(Isa::kAuto, 2);
+        Weights w(*d, type, n, k, random, ops::Packing::kBF16Pairs);
+        std::memset(w.packed.data(), 0xEE, w.packed.size());
+        d->ops().pack(d->stream(), {w.raw.data(), n, k, type, w.packed.data(), w.view.packing});
         const std::vector<std::uint8_t> want = expected_pairs(type, n, k, w.raw.data());
         ASSERT_EQ(w.packed.size(), want.size());
         ASSERT_EQ(std::memcmp(w.view.data, want.data(), want.size()), 0)

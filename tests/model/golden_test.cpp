@@ -146,6 +146,43 @@ TEST_P(Checkpoint, ChunksBlocksThreadsAndIsaDoNotChangeABit) {
   check_bits(files, ids, Recipe::kF32, DType::kBF16);
 }
 
+constexpr const char* kNoBf16 = "skipped: this machine has no AVX512-BF16";
+bool has_bf16() { return ops::recipe_supported(ops::Isa::kAuto, Recipe::kBF16); }
+
+TEST_P(Checkpoint, Bf16ChunksBlocksThreadsAndIsaDoNotChangeABit) {
+  if (path().empty()) GTEST_SKIP() << barg::test::kNoShared;
+  if (!has_bf16()) GTEST_SKIP() << kNoBf16;
+  const Goldens g(path() + "/goldens.safetensors");
+  check_bits(open_or_throw(path()), longest_prompt(g, 257), Recipe::kBF16, DType::kF16);
+}
+
+/// Eight bits of mantissa, two roundings a product: hundredths of a standard deviation.
+TEST_P(Checkpoint, Bf16StaysNearTransformers) {
+  if (path().empty()) GTEST_SKIP() << barg::test::kNoShared;
+  if (!has_bf16()) GTEST_SKIP() << kNoBf16;
+  const Goldens g(path() + "/goldens.safetensors");
+  Harness h(open_or_throw(path()), {.recipe = Recipe::kBF16, .kv_dtype = DType::kF16, .cpu = {.threads = 2}});
+  double square = 0, count = 0;
+  for (const std::string& p : g.prompts()) {
+    const auto ids = g.ids(p + ".input_ids"), positions = g.ids(p + ".positions");
+    h.free_all();
+    const auto hidden = h.prefill(h.new_sequence(static_cast<std::int32_t>(ids.size())), ids, {ids.size()});
+    const auto logits = h.logits(hidden), want = g.floats(p + ".logits"),
+               deviation = g.floats(p + ".logit_std");
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      const auto at = static_cast<std::size_t>(positions[i]);
+      for (std::size_t v = 0; v < h.vocab(); ++v, ++count) {
+        const double d = static_cast<double>(logits[at * h.vocab() + v]) - want[i * h.vocab() + v];
+        square += std::pow(d / deviation[at], 2);
+      }
+    }
+  }
+  const double error = std::sqrt(square / count);  // of a logit, over the row's standard deviation
+  RecordProperty("error_over_std", std::to_string(error));
+  EXPECT_LE(error, 0.03);
+  EXPECT_GE(error, kBar) << "bf16 is not f32";
+}
+
 class QuantisedBits : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(QuantisedBits, ChunksBlocksThreadsAndIsaDoNotChangeABit) {
@@ -156,6 +193,7 @@ TEST_P(QuantisedBits, ChunksBlocksThreadsAndIsaDoNotChangeABit) {
   for (std::size_t i = 0; ids.size() < 270; ++i) ids.push_back(ids[i]);
   check_bits(open_or_throw(file), ids, Recipe::kInt8, DType::kF16);
   check_bits(open_or_throw(file), ids, Recipe::kF32, DType::kF16);
+  if (has_bf16()) check_bits(open_or_throw(file), ids, Recipe::kBF16, DType::kF16);
 }
 
 /// Heads of 16 values: attention cannot prepare its rows, so the product after it does.

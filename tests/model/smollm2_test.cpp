@@ -125,11 +125,10 @@ TEST(SmolLm2, DecodingOneByOneGivesTheGoldenTokens) {
   EXPECT_EQ(h.greedy(c.prompt, 24, {16, 5}), want);
 }
 
-TEST(SmolLm2, Int8StaysWithinTwoThousandthsOfKl) {
-  const Files files;
-  if (!files.here() || kSanitized) GTEST_SKIP() << "skipped: no SmolLM2 file, or sanitizers";
+/// The mean KL of `recipe` to f32, and the share of rows with the same best token, as properties of the test.
+void check_kl(const Files& files, Recipe recipe) {
   const auto model = open_or_throw(files.model);
-  Harness exact(model, {}), fast(model, {.recipe = Recipe::kInt8, .kv_dtype = DType::kF16});
+  Harness exact(model, {}), fast(model, {.recipe = recipe, .kv_dtype = DType::kF16});
   double kl = 0;
   std::size_t rows = 0, agree = 0;
   const auto cases = read_cases(files.goldens);
@@ -143,10 +142,40 @@ TEST(SmolLm2, Int8StaysWithinTwoThousandthsOfKl) {
     }
   }
   kl /= static_cast<double>(rows);
-  RecordProperty("mean_kl", std::to_string(kl));
-  RecordProperty("top1", std::to_string(static_cast<double>(agree) / static_cast<double>(rows)));
+  ::testing::Test::RecordProperty("mean_kl", std::to_string(kl));
+  ::testing::Test::RecordProperty("top1",
+                                  std::to_string(static_cast<double>(agree) / static_cast<double>(rows)));
   EXPECT_LE(kl, 2e-3);
   EXPECT_GT(kl, 1e-7);  // the two recipes are not one
+}
+
+TEST(SmolLm2, Int8StaysWithinTwoThousandthsOfKl) {
+  const Files files;
+  if (!files.here() || kSanitized) GTEST_SKIP() << "skipped: no SmolLM2 file, or sanitizers";
+  check_kl(files, Recipe::kInt8);
+}
+
+TEST(SmolLm2, Bf16StaysWithinTwoThousandthsOfKl) {
+  const Files files;
+  if (!files.here() || kSanitized) GTEST_SKIP() << "skipped: no SmolLM2 file, or sanitizers";
+  const ops::Isa isa = barg::test::test_cpu(0).isa;
+  if (!ops::recipe_supported(isa, Recipe::kBF16)) GTEST_SKIP() << "skipped: this machine has no AVX512-BF16";
+  check_kl(files, Recipe::kBF16);
+}
+
+/// Two bytes a weight; of a tied embedding once.
+TEST(SmolLm2, Bf16WeightsAreAsLargeAsPlanned) {
+  const Files files;
+  if (files.model.empty()) GTEST_SKIP() << "skipped: no SmolLM2 file";
+  const auto model = open_or_throw(files.model);
+  ops::CpuDevice device({.threads = 2});
+  const auto planned = Decoder::weight_bytes(*model, device.ops(), Recipe::kBF16).value();
+  const auto d = Decoder::load(*model, device.ops(), device.stream(), {.recipe = Recipe::kBF16});
+  ASSERT_TRUE(d) << d.error().message;
+  EXPECT_EQ((*d)->weight_bytes(), planned);
+  std::uint64_t weights = 0;
+  for (const Tensor& t : model->tensors()) weights += t.elements();
+  EXPECT_NEAR(static_cast<double>(planned) / static_cast<double>(weights), 2.0, 0.01);
 }
 
 /// Resident bytes of this process.

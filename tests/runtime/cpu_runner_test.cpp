@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-
 #include <bit>
 
 #include "support/runner_driver.h"
@@ -234,7 +233,8 @@ TEST_F(CpuRunnerTest, TheTokenizersEndIdsStopGeneration) {
   ASSERT_TRUE(files) << files.error().message;
   const auto plain = runtime::load_runner(config, *files, {});
   ASSERT_TRUE(plain) << plain.error().message;
-  const auto more = runtime::load_runner(config, *files, {.progress = {}, .vocab_size = 0, .end_ids = {700, 5}});
+  const auto more =
+      runtime::load_runner(config, *files, {.progress = {}, .vocab_size = 0, .end_ids = {700, 5}});
   ASSERT_TRUE(more) << more.error().message;
   std::vector<TokenId> want = plain->runner->info().end_ids;
   ASSERT_FALSE(want.empty());
@@ -252,7 +252,7 @@ TEST_F(CpuRunnerTest, RefusesUnknownNames) {
     return loaded ? std::string("none") : loaded.error().param;
   };
   EXPECT_EQ(error([](Config& c) { c.kv.dtype = "f8"; }), "kv.dtype");
-  EXPECT_EQ(error([](Config& c) { c.model.numerics = "bf16"; }), "model.numerics");
+  EXPECT_EQ(error([](Config& c) { c.model.numerics = "f64"; }), "model.numerics");
   EXPECT_EQ(error([](Config& c) { c.runtime.isa = "sse"; }), "runtime.isa");
   EXPECT_EQ(error([](Config& c) { c.runtime.threads = -1; }), "runtime.threads");
   EXPECT_EQ(error([](Config& c) { c.kv.memory_bytes = 10; }), "kv.memory_bytes");
@@ -272,6 +272,39 @@ TEST_F(CpuRunnerTest, AnInstructionSetThatTheMachineLacksIsRefusedInOneSentence)
                                             ", which this machine cannot run; its best is " +
                                             ops::isa_name(ops::best_isa()));
     }
+  }
+}
+
+/// By what the machine has; where bf16 runs, its bits are not those of f32, and chunks do not change them.
+TEST_F(CpuRunnerTest, Bf16RunsWhereItCanAndIsRefusedElsewhereInOneSentence) {
+  auto files = model::ModelFiles::open(path_);
+  for (const char* isa : {"auto", "scalar", "avx2", "avx512"}) {
+    auto config = test::tiny_config(path_);
+    config.model.numerics = "bf16";
+    config.runtime.isa = isa;
+    const std::string name = isa;
+    if (name == "avx2" && !ops::isa_supported(ops::Isa::kAvx2)) continue;
+    if (name == "avx512" && !ops::isa_supported(ops::Isa::kAvx512)) continue;
+    const bool can =
+        name != "avx2" && (name == "scalar" || ops::recipe_supported(ops::Isa::kAuto, Recipe::kBF16));
+    const auto loaded = load_runner(config, *files);
+    const auto plan = plan_memory(config, **files);
+    ASSERT_EQ(loaded.has_value(), can) << isa;
+    ASSERT_EQ(plan.has_value(), can) << isa;
+    if (!can) {
+      EXPECT_EQ(loaded.error().param, "model.numerics");
+      EXPECT_EQ(loaded.error().message,
+                "model.numerics is bf16, which needs AVX512-BF16, and " +
+                    std::string(name == "avx2" ? "runtime.isa is avx2" : "this machine has none") +
+                    "; f32 and int8 are possible");
+      continue;
+    }
+    EXPECT_EQ(loaded->runner->info().numerics_id, "bf16-t32-s256-k1-kvf16-cpu");
+    EXPECT_EQ(plan->weight_bytes, loaded->plan.weight_bytes);
+    EXPECT_EQ(plan->workspace_bytes, loaded->plan.workspace_bytes);
+    RunnerDriver driver(*loaded->runner);
+    const auto alone = driver.generate(driver.add(request_of(prompt("p65"))), 8);
+    expect_equal_bits(alone, driver.generate(driver.add(request_of(prompt("p65")), 0, 100, -1), 8, 7));
   }
 }
 
