@@ -59,7 +59,9 @@ def bounds_of(benchmark: dict, isa: str) -> list[tuple]:
         return []
     parts = parts_of(benchmark)
     used = parts[0] if parts[0] in ("avx512", "avx2", "scalar") else isa
-    return [(benchmark[rate], rate, name, benchmark[rate] / benchmark[share], (name, used, parts[-1], "q8_0" in parts))
+    bytes_in = "q8_0" in parts  # 8-bit weights have an int8 ceiling of their own
+    return [(benchmark[rate], rate, name, benchmark[rate] / benchmark[share],
+             (name, used, parts[-1], name == "int8 multiply" and bytes_in))
             for share, rate, name in BOUNDS
             if benchmark.get(share, 0) > 0 and rate in benchmark]
 
