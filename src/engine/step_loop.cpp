@@ -6,9 +6,10 @@
 namespace barg::engine {
 namespace {
 
-/// A result as the journal keeps it: everything the scheduler decides from, no log-probabilities.
+/// A result as the journal keeps it: everything the scheduler decides from, no log-probabilities, no plan.
 sched::StepResult without_logprobs(const sched::StepResult& result) {
-  sched::StepResult out = result;
+  sched::StepResult out{
+      .id = result.id, .items = result.items, .seconds = result.seconds, .fatal = result.fatal};
   for (auto& item : out.items) {
     for (auto& token : item.tokens) token.logprobs.reset();
     for (auto& entry : item.prompt_logprobs) {

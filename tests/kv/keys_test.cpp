@@ -87,5 +87,37 @@ TEST(Keys, ABlockKeyIsAFixedFunction) {
   EXPECT_EQ(hex(d), hex(block.finish()));
 }
 
+TEST(Keys, AMessageIsTheSameHoweverItsFieldsFillTheEncoder) {
+  Rng rng(3);
+  const auto little = [](std::uint64_t v, int bytes) {
+    std::string out;
+    for (int i = 0; i < bytes; ++i) out += static_cast<char>(v >> (8 * i));
+    return out;
+  };
+  for (std::size_t size = 0; size < 700; ++size) {
+    std::string text(size, '\0');
+    for (char& c : text) c = static_cast<char>(rng.next());
+    std::vector<TokenId> tokens;
+    for (std::size_t i = 0; i < size % 200; ++i) tokens.push_back(static_cast<TokenId>(rng.below(1 << 20)));
+    const std::span<const TokenId> all(tokens);
+    const std::size_t cut = rng.below(all.size() + 1);
+    const std::vector<std::int64_t> numbers(size % 50, -7);
+    std::string message = "\x02" + little(size, 8) + text + "\x04" + little(4 * tokens.size(), 8);
+    for (const TokenId t : tokens) message += little(static_cast<std::uint32_t>(t), 4);
+    message += "\x05" + little(8 * numbers.size(), 8);
+    for (const std::int64_t n : numbers) message += little(static_cast<std::uint64_t>(n), 8);
+    message += "\x06" + little(size / 2, 8) + text.substr(0, size / 2);
+
+    using Field = KeyEncoder::Field;
+    const Digest got = KeyEncoder()
+                           .bytes(Field::kSalt, text)
+                           .tokens(all.first(cut), all.subspan(cut))
+                           .numbers(Field::kSpanPlace, numbers)
+                           .bytes(Field::kSpanDigest, std::string_view(text).substr(0, size / 2))
+                           .finish();
+    ASSERT_EQ(hex(got), hex(sha256(message.data(), message.size()))) << size;
+  }
+}
+
 }  // namespace
 }  // namespace barg::kv
