@@ -1,8 +1,9 @@
-// linear and gated_linear in recipe f32, every weight type: GB/s of weights and GFLOP/s of the best call,
-// each as a share of the machine's ceiling measured in the same run with as many threads. Weights lie in huge
-// pages and cycle through more memory than the caches hold, as in a real step.
+// linear and gated_linear in recipe f32, every weight type, and in recipe bf16: GB/s of weights and GFLOP/s
+// of the best call, each as a share of the machine's ceiling measured in the same run with as many threads.
+// Weights lie in huge pages and cycle through more memory than the caches hold, as in a real step.
 //
 //   bench_linear_f32 --benchmark_filter=avx512/linear/bf16
+//   bench_linear_f32 --benchmark_filter=recipe_bf16
 //
 // Arguments of a name: rows, K, N, threads. The best call is shown, not the mean: neighbours of a virtual
 // machine only ever make a call slower.
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <random>
 #include <string>
 #include <utility>
@@ -76,13 +78,13 @@ std::vector<std::uint8_t> random_matrix(DType type, std::int32_t n, std::int32_t
 /// The same matrix many times over.
 class Copies {
  public:
-  Copies(CpuDevice& device, DType type, std::int32_t n, std::int32_t k)
-      : bytes_(device.ops().packed_bytes(type, n, k, ops::Packing::kStored)),
+  Copies(CpuDevice& device, DType type, std::int32_t n, std::int32_t k, ops::Packing packing)
+      : bytes_(device.ops().packed_bytes(type, n, k, packing)),
         count_(std::max<std::size_t>(2, kCycleBytes / bytes_)),
         memory_(bytes_ * count_),
-        view_{n, k, type, nullptr} {
+        view_{n, k, type, nullptr, packing} {
     const auto raw = random_matrix(type, n, k);
-    device.ops().pack(device.stream(), {raw.data(), n, k, type, memory_.data});
+    device.ops().pack(device.stream(), {raw.data(), n, k, type, memory_.data, packing});
     for (std::size_t i = 1; i < count_; ++i) std::memcpy(memory_.data + i * bytes_, memory_.data, bytes_);
   }
   ops::PackedWeight next() {
@@ -109,7 +111,8 @@ const ops::Limits& limits(Isa isa, int threads) {
 }
 
 template <class F>
-void measure(benchmark::State& state, Isa isa, int threads, double bytes, double flops, F&& f) {
+void measure(benchmark::State& state, Isa isa, Recipe recipe, int threads, double bytes, double flops,
+             F&& f) {
   double best = 1e9;
   for (auto _ : state) {
     const auto begin = std::chrono::steady_clock::now();
@@ -121,7 +124,9 @@ void measure(benchmark::State& state, Isa isa, int threads, double bytes, double
   state.counters["GB/s"] = bytes / best * 1e-9;
   state.counters["of_read"] = bytes / best * 1e-9 / limit.read_gbytes;
   state.counters["GFLOP/s"] = flops / best * 1e-9;
-  state.counters["of_fma"] = flops / best * 1e-9 / limit.f32_gflops;
+  const bool bf16 = recipe == Recipe::kBF16;
+  state.counters[bf16 ? "of_bf16" : "of_fma"] =
+      flops / best * 1e-9 / (bf16 ? limit.bf16_gflops : limit.f32_gflops);
 }
 
 struct Shape {
@@ -134,16 +139,18 @@ Shape shape_of(const benchmark::State& state) {
           static_cast<std::int32_t>(state.range(2)), static_cast<int>(state.range(3))};
 }
 
-void linear(benchmark::State& state, DType type, Isa isa) {
+void linear(benchmark::State& state, DType type, Recipe recipe, Isa isa) {
   const auto [rows, k, n, threads] = shape_of(state);
   CpuDevice device({.threads = threads, .isa = isa});
-  Copies weights(device, type, n, k);
+  Copies weights(device, type, n, k, ops::packing(recipe));
+  Memory workspace(device.ops().prepared_bytes(rows, k, recipe));
   const auto x = random_floats(static_cast<std::size_t>(rows) * k);
   std::vector<float> out(static_cast<std::size_t>(rows) * n);
-  measure(state, isa, threads, static_cast<double>(weights.bytes()), 2.0 * rows * n * k, [&] {
+  measure(state, isa, recipe, threads, static_cast<double>(weights.bytes()), 2.0 * rows * n * k, [&] {
     ops::LinearParams p{};
     p.weight = weights.next();
-    p.recipe = Recipe::kF32;
+    p.recipe = recipe;
+    p.workspace = workspace.data;
     p.x = x.data();
     p.rows = rows;
     p.x_stride = k;
@@ -153,17 +160,19 @@ void linear(benchmark::State& state, DType type, Isa isa) {
   });
 }
 
-void gated(benchmark::State& state, DType type, Isa isa) {
+void gated(benchmark::State& state, DType type, Recipe recipe, Isa isa) {
   const auto [rows, k, n, threads] = shape_of(state);
   CpuDevice device({.threads = threads, .isa = isa});
-  Copies weights(device, type, n, k);
+  Copies weights(device, type, n, k, ops::packing(recipe));
+  Memory workspace(device.ops().prepared_bytes(rows, k, recipe));
   const auto x = random_floats(static_cast<std::size_t>(rows) * k);
   std::vector<float> out(static_cast<std::size_t>(rows) * n);
-  measure(state, isa, threads, 2.0 * static_cast<double>(weights.bytes()), 4.0 * rows * n * k, [&] {
+  measure(state, isa, recipe, threads, 2.0 * static_cast<double>(weights.bytes()), 4.0 * rows * n * k, [&] {
     ops::GatedLinearParams p{};
     p.gate = weights.next();
     p.up = weights.next();
-    p.recipe = Recipe::kF32;
+    p.recipe = recipe;
+    p.workspace = workspace.data;
     p.x = x.data();
     p.rows = rows;
     p.x_stride = k;
@@ -172,30 +181,35 @@ void gated(benchmark::State& state, DType type, Isa isa) {
   });
 }
 
+void add(const std::string& name, std::int32_t k, std::int32_t n,
+         const std::function<void(benchmark::State&)>& f) {
+  auto* b = benchmark::RegisterBenchmark(name.c_str(), f);
+  for (int threads = 1; threads > 0;
+       threads = threads == 1 && ops::cores_available() > 1 ? ops::cores_available() : 0) {
+    for (const int rows : {1, 2, 4, 8, 16, 32, 48, 128, 512}) b->Args({rows, k, n, threads});
+  }
+  b->UseRealTime()->Unit(benchmark::kMicrosecond);
+}
+
+void register_shapes(const std::string& what, DType type, Recipe recipe, Isa isa) {
+  const auto name = [&](const char* op) { return std::string(ops::isa_name(isa)) + "/" + op + "/" + what; };
+  const auto product = [=](benchmark::State& s) { linear(s, type, recipe, isa); };
+  add(name("linear"), 2048, 4096, product);
+  add(name("linear"), 576, 576, product);
+  add(name("linear"), 1536, 576, product);
+  add(name("gated"), 576, 1536, [=](benchmark::State& s) { gated(s, type, recipe, isa); });
+}
+
 void register_all() {
-  std::vector<int> threads = {1};
-  if (ops::cores_available() > 1) threads.push_back(ops::cores_available());
   for (const Isa isa : {Isa::kAvx2, Isa::kAvx512}) {
     if (!ops::isa_supported(isa)) continue;
     for (const DType type :
          {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
-      const auto add = [&](const char* op, auto&& f, std::int32_t k, std::int32_t n) {
-        const std::string name = std::string(ops::isa_name(isa)) + "/" + op + "/" + dtype_name(type);
-        auto* b = benchmark::RegisterBenchmark(name.c_str(), f);
-        for (const int t : threads) {
-          for (const int rows : {1, 2, 4, 8, 16, 32, 48, 128, 512}) b->Args({rows, k, n, t});
-        }
-        b->UseRealTime()->Unit(benchmark::kMicrosecond);
-      };
-      add(
-          "linear", [=](benchmark::State& s) { linear(s, type, isa); }, 2048, 4096);
-      add(
-          "linear", [=](benchmark::State& s) { linear(s, type, isa); }, 576, 576);
-      add(
-          "linear", [=](benchmark::State& s) { linear(s, type, isa); }, 1536, 576);
-      add(
-          "gated", [=](benchmark::State& s) { gated(s, type, isa); }, 576, 1536);
+      register_shapes(dtype_name(type), type, Recipe::kF32, isa);
     }
+    // Packed alike whatever the file's type is.
+    if (ops::recipe_supported(isa, Recipe::kBF16))
+      register_shapes("recipe_bf16", DType::kBF16, Recipe::kBF16, isa);
   }
 }
 

@@ -13,7 +13,7 @@ struct ModelOptions {
   std::string path;                            ///< a .gguf file or a Hugging Face directory
   std::vector<std::string> served_model_name;  ///< default: the file's or directory's name
   std::int32_t max_model_len = 0;              ///< tokens of prompt plus output; 0 = the model's own
-  std::string numerics = "auto";               ///< f32 | int8 | bf16 | auto (int8 for weights of 8 bits or fewer)
+  std::string numerics = "auto";               ///< f32 | int8 | bf16 | auto (int8 if quantised, else f32)
   std::string chat_template;                   ///< path of a Jinja file that replaces the model's own
   std::string generation_config = "auto";      ///< auto = the model's sampling defaults, vllm = OpenAI's
 };
