@@ -251,6 +251,20 @@ TEST_F(HttpTest, ReaderThatIsBehindPausesItsRequest) {
   EXPECT_TRUE(r.body.ends_with("data: [DONE]\n\n"));
 }
 
+TEST_F(HttpTest, APausedRequestEndsWithItsClient) {
+  engine_ = std::make_shared<FakeEngine>(200'000);
+  engine_->set_script([](const Request&, std::int32_t) { return std::vector<TokenId>(20'000, 'a'); });
+  start();
+  {
+    RawClient client(port(), 4096);
+    client.send(post("/v1/chat/completions", chat(R"(,"stream":true,"n":2)")));
+    EXPECT_TRUE(engine_->wait_paused());
+  }
+  EXPECT_TRUE(engine_->wait_active([](std::int64_t n) { return n == 0; }));
+  EXPECT_EQ(engine_->cancelled(), 1);
+  EXPECT_EQ(book_->wait(1).back().cancel_cause, "disconnected");
+}
+
 TEST_F(HttpTest, LargeEventsAreNotASlowReader) {
   start();
   const std::string body = R"({"prompt":")" + std::string(1000, 'a') +
