@@ -297,7 +297,7 @@ TEST(Pack, TakesAnyAlignmentAndKeepsTheFileSize) {
     const Weights w(*d, type, 32, 64, random);
     EXPECT_EQ(d->ops().packed_bytes(type, 32, 64, ops::Packing::kStored), w.raw.size()) << dtype_name(type);
     std::vector<std::uint8_t> shifted(w.raw.size() + 1);
-    std::copy(w.raw.begin(), w.raw.end(), shifted.begin() + 1);
+    std::memcpy(shifted.data() + 1, w.raw.data(), w.raw.size());
     Buffer packed(w.raw.size());
     d->ops().pack(d->stream(), {shifted.data() + 1, 32, 64, type, packed.data()});
     EXPECT_EQ(std::memcmp(packed.data(), w.view.data, w.raw.size()), 0) << dtype_name(type);
