@@ -308,6 +308,21 @@ TEST_F(CpuRunnerTest, Bf16RunsWhereItCanAndIsRefusedElsewhereInOneSentence) {
   }
 }
 
+TEST_F(CpuRunnerTest, Bf16WeightsTakeTwoBytesInThePlan) {
+  const std::string path = test::shared_data("gguf/llama-q4_0.gguf");
+  if (path.empty()) GTEST_SKIP() << test::kNoShared;
+  auto config = test::tiny_config(path);
+  config.runtime.isa = "scalar";  // plans for it anywhere
+  const auto bytes = [&](const char* numerics) {
+    config.model.numerics = numerics;
+    auto files = model::ModelFiles::open(path);
+    const auto plan = plan_memory(config, **files);
+    return plan ? plan->weight_bytes : 0;
+  };
+  EXPECT_EQ(bytes("int8"), bytes("f32"));
+  EXPECT_GT(bytes("bf16"), 2 * bytes("int8"));
+}
+
 TEST_F(CpuRunnerTest, PlanOfInspectIsThatOfLoading) {
   const auto config = test::tiny_config(path_);
   auto files = model::ModelFiles::open(path_);
