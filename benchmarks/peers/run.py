@@ -178,10 +178,10 @@ def make_servers(options, folder):
     servers, reasons = [], {}
     cores = len(os.sched_getaffinity(0))
     port = options.port
-    servers.append(
-        Server("barg", [options.barg, "serve", "--model", options.model, "--port", str(port)], port, folder / "barg.log",
-               note="defaults")
-    )  # fmt: skip
+    # The pool is bounded to what llama-server gets, 32,768 tokens (23,040 bytes each for SmolLM2 in f16).
+    flags = ["--kv-cache-memory-bytes", "720MiB"]
+    command = [options.barg, "serve", "--model", options.model, "--port", str(port), *flags]
+    servers.append(Server("barg", command, port, folder / "barg.log", note=" ".join(flags)))
     for name in options.peers.split(",") if options.peers else []:
         port += 1
         state = pathlib.Path(options.installed) / f"{name}.json"
