@@ -7,118 +7,19 @@
 //
 // Arguments of a name: rows, K, N, threads. The best call is shown, not the mean: neighbours of a virtual
 // machine only ever make a call slower.
-#include <benchmark/benchmark.h>
-#include <sys/mman.h>
-
-#include <algorithm>
-#include <chrono>
-#include <cstring>
 #include <functional>
-#include <random>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "cpu/cpu.h"
-#include "cpu/limits.h"
-#include "math.h"
+#include "linear_support.h"
 
 namespace {
 
 using namespace barg;
-using ops::CpuDevice;
-using ops::Isa;
-
-constexpr std::size_t kCycleBytes = 160u << 20;
-constexpr std::size_t kHugePage = 2u << 20;
-
-/// Zeroed huge pages.
-class Memory {
- public:
-  explicit Memory(std::size_t bytes) : mapped_((bytes + kHugePage - 1) / kHugePage * kHugePage + kHugePage) {
-    base_ = static_cast<std::byte*>(
-        mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    if (base_ == MAP_FAILED) std::abort();
-    madvise(base_, mapped_, MADV_HUGEPAGE);
-    data = base_ + (kHugePage - reinterpret_cast<std::uintptr_t>(base_) % kHugePage) % kHugePage;
-  }
-  ~Memory() { munmap(base_, mapped_); }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  std::byte* data;
-
- private:
-  std::size_t mapped_;
-  std::byte* base_;
-};
-
-std::vector<float> random_floats(std::size_t n) {
-  std::mt19937 random(2);
-  std::normal_distribution<float> normal;
-  std::vector<float> v(n);
-  for (float& x : v) x = normal(random);
-  return v;
-}
-
-std::vector<std::uint8_t> random_matrix(DType type, std::int32_t n, std::int32_t k) {
-  const std::size_t blocks = static_cast<std::size_t>(n) * k / block_elements(type);
-  std::vector<std::uint8_t> raw(blocks * block_bytes(type));
-  std::mt19937 random(1);
-  for (std::uint8_t& b : raw) b = static_cast<std::uint8_t>(random());
-  for (std::size_t i = 0; i < blocks; ++i) {  // the numbers that must be finite
-    std::uint8_t* b = raw.data() + i * block_bytes(type);
-    const float w = static_cast<float>(random() % 1000) * 1e-4f;
-    const std::uint16_t half = type == DType::kBF16 ? ops::f32_to_bf16(w) : ops::f32_to_f16(w);
-    std::memcpy(b, type == DType::kF32 ? static_cast<const void*>(&w) : &half, type == DType::kF32 ? 4 : 2);
-    if (type == DType::kQ4_1) std::memcpy(b + 2, &half, 2);
-  }
-  return raw;
-}
-
-/// The same matrix many times over.
-class Copies {
- public:
-  Copies(CpuDevice& device, DType type, std::int32_t n, std::int32_t k, ops::Packing packing)
-      : bytes_(device.ops().packed_bytes(type, n, k, packing)),
-        count_(std::max<std::size_t>(2, kCycleBytes / bytes_)),
-        memory_(bytes_ * count_),
-        view_{n, k, type, nullptr, packing} {
-    const auto raw = random_matrix(type, n, k);
-    device.ops().pack(device.stream(), {raw.data(), n, k, type, memory_.data, packing});
-    for (std::size_t i = 1; i < count_; ++i) std::memcpy(memory_.data + i * bytes_, memory_.data, bytes_);
-  }
-  ops::PackedWeight next() {
-    view_.data = memory_.data + at_ * bytes_;
-    at_ = (at_ + 1) % count_;
-    return view_;
-  }
-  std::size_t bytes() const { return bytes_; }
-
- private:
-  std::size_t bytes_, count_, at_ = 0;
-  Memory memory_;
-  ops::PackedWeight view_;
-};
-
-const ops::Limits& limits(Isa isa, int threads) {
-  static std::vector<std::pair<Isa, ops::Limits>> known;
-  for (const auto& [i, l] : known) {
-    if (i == isa && l.threads == threads) return l;
-  }
-  CpuDevice device({.threads = threads, .isa = isa});
-  known.emplace_back(isa, ops::measure_limits(device));
-  return known.back().second;
-}
+using namespace barg::bench_linear;
 
 template <class F>
 void measure(benchmark::State& state, Isa isa, Recipe recipe, int threads, double bytes, double flops,
              F&& f) {
-  double best = 1e9;
-  for (auto _ : state) {
-    const auto begin = std::chrono::steady_clock::now();
-    f();
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  }
+  const double best = best_call(state, std::forward<F>(f));
   const ops::Limits& limit = limits(isa, threads);
   state.counters["best_us"] = best * 1e6;
   state.counters["GB/s"] = bytes / best * 1e-9;
@@ -127,16 +28,6 @@ void measure(benchmark::State& state, Isa isa, Recipe recipe, int threads, doubl
   const bool bf16 = recipe == Recipe::kBF16;
   state.counters[bf16 ? "of_bf16" : "of_fma"] =
       flops / best * 1e-9 / (bf16 ? limit.bf16_gflops : limit.f32_gflops);
-}
-
-struct Shape {
-  std::int32_t rows, k, n;
-  int threads;
-};
-
-Shape shape_of(const benchmark::State& state) {
-  return {static_cast<std::int32_t>(state.range(0)), static_cast<std::int32_t>(state.range(1)),
-          static_cast<std::int32_t>(state.range(2)), static_cast<int>(state.range(3))};
 }
 
 void linear(benchmark::State& state, DType type, Recipe recipe, Isa isa) {

@@ -12,16 +12,6 @@ namespace {
 using namespace barg;
 using namespace barg::bench_linear;
 
-struct Shape {
-  std::int32_t rows, k, n;
-  int threads;
-};
-
-Shape shape_of(const benchmark::State& state) {
-  return {static_cast<std::int32_t>(state.range(0)), static_cast<std::int32_t>(state.range(1)),
-          static_cast<std::int32_t>(state.range(2)), static_cast<int>(state.range(3))};
-}
-
 void report(benchmark::State& state, Isa isa, DType type, int threads, double best, double bytes,
             double ops) {
   const ops::Limits& limit = limits(isa, threads);

@@ -71,13 +71,14 @@ inline std::vector<std::uint8_t> random_matrix(DType type, std::int32_t n, std::
 /// The same matrix many times over.
 class Copies {
  public:
-  Copies(CpuDevice& device, DType type, std::int32_t n, std::int32_t k)
-      : bytes_(device.ops().packed_bytes(type, n, k, ops::Packing::kStored)),
+  Copies(CpuDevice& device, DType type, std::int32_t n, std::int32_t k,
+         ops::Packing packing = ops::Packing::kStored)
+      : bytes_(device.ops().packed_bytes(type, n, k, packing)),
         count_(std::max<std::size_t>(2, kCycleBytes / bytes_)),
         memory_(bytes_ * count_),
-        view_{n, k, type, nullptr} {
+        view_{n, k, type, nullptr, packing} {
     const auto raw = random_matrix(type, n, k);
-    device.ops().pack(device.stream(), {raw.data(), n, k, type, memory_.data});
+    device.ops().pack(device.stream(), {raw.data(), n, k, type, memory_.data, packing});
     for (std::size_t i = 1; i < count_; ++i) std::memcpy(memory_.data + i * bytes_, memory_.data, bytes_);
   }
   ops::PackedWeight next() {
@@ -102,6 +103,17 @@ inline const ops::Limits& limits(Isa isa, int threads) {
   CpuDevice device({.threads = threads, .isa = isa});
   known.emplace_back(isa, ops::measure_limits(device));
   return known.back().second;
+}
+
+/// The arguments of a benchmark's name.
+struct Shape {
+  std::int32_t rows, k, n;
+  int threads;
+};
+
+inline Shape shape_of(const benchmark::State& state) {
+  return {static_cast<std::int32_t>(state.range(0)), static_cast<std::int32_t>(state.range(1)),
+          static_cast<std::int32_t>(state.range(2)), static_cast<int>(state.range(3))};
 }
 
 /// Seconds of the fastest call: neighbours of a virtual machine only ever make a call slower.
