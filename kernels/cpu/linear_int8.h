@@ -186,5 +186,30 @@ void gated_int8(Stream& s, const GatedLinearParams& p, Multiply multiply) {
   });
 }
 
+/// acc[rows][kItemPanels][16] = rows of x times the panels. `Rows` is an instruction set's kernels:
+/// one<T, panels>(panels, x, row, acc) and several<T>(panels, x, row, rows, acc).
+template <class Rows, DType T>
+void multiply_type(const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows, float* acc) {
+  if (rows > 1) return Rows::template several<T>(panels, x, row, rows, acc);
+  switch (panels.count) {
+    case 1:
+      return Rows::template one<T, 1>(panels, x, row, acc);
+    case 2:
+      return Rows::template one<T, 2>(panels, x, row, acc);
+    case 3:
+      return Rows::template one<T, 3>(panels, x, row, acc);
+    default:
+      return Rows::template one<T, 4>(panels, x, row, acc);
+  }
+}
+
+template <class Rows>
+void multiply(DType type, const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows,
+              float* acc) {
+  if (type == DType::kQ8_0) return multiply_type<Rows, DType::kQ8_0>(panels, x, row, rows, acc);
+  if (type == DType::kQ4_0) return multiply_type<Rows, DType::kQ4_0>(panels, x, row, rows, acc);
+  multiply_type<Rows, DType::kQ4_1>(panels, x, row, rows, acc);
+}
+
 }  // namespace
 }  // namespace barg::ops::cpu

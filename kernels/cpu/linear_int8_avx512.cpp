@@ -152,32 +152,20 @@ void several_rows(const Panels& panels, const QuantisedRows& x, std::int64_t row
   }
 }
 
-/// acc[rows][kItemPanels][16] = rows of x times the panels.
-template <DType T>
-void multiply_type(const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows, float* acc) {
-  if (rows > 1) return several_rows<T>(panels, x, row, rows, acc);
-  switch (panels.count) {
-    case 1:
-      return one_row<T, 1>(panels, x, row, acc);
-    case 2:
-      return one_row<T, 2>(panels, x, row, acc);
-    case 3:
-      return one_row<T, 3>(panels, x, row, acc);
-    default:
-      return one_row<T, 4>(panels, x, row, acc);
+struct Rows {
+  template <DType T, int NP>
+  static void one(const Panels& panels, const QuantisedRows& x, std::int64_t row, float* acc) {
+    one_row<T, NP>(panels, x, row, acc);
   }
-}
-
-void multiply(DType type, const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows,
-              float* acc) {
-  if (type == DType::kQ8_0) return multiply_type<DType::kQ8_0>(panels, x, row, rows, acc);
-  if (type == DType::kQ4_0) return multiply_type<DType::kQ4_0>(panels, x, row, rows, acc);
-  multiply_type<DType::kQ4_1>(panels, x, row, rows, acc);
-}
+  template <DType T>
+  static void several(const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows, float* acc) {
+    several_rows<T>(panels, x, row, rows, acc);
+  }
+};
 
 }  // namespace
 
-void linear_int8_avx512(Stream& s, const LinearParams& p) { linear_int8(s, p, multiply); }
-void gated_int8_avx512(Stream& s, const GatedLinearParams& p) { gated_int8(s, p, multiply); }
+void linear_int8_avx512(Stream& s, const LinearParams& p) { linear_int8(s, p, multiply<Rows>); }
+void gated_int8_avx512(Stream& s, const GatedLinearParams& p) { gated_int8(s, p, multiply<Rows>); }
 
 }  // namespace barg::ops::cpu
