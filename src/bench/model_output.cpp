@@ -2,19 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <vector>
 
 #include "base/json.h"
+#include "bench/format.h"
 
 namespace barg::bench {
 namespace {
-
-std::string fixed(double value, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
-}
 
 /// Three or four digits that mean something.
 std::string rate(double value) { return fixed(value, value < 10 ? 2 : value < 100 ? 1 : 0); }

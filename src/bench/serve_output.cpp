@@ -1,18 +1,12 @@
 #include "bench/serve_output.h"
 
 #include <cmath>
-#include <cstdio>
 
 #include "base/json.h"
+#include "bench/format.h"
 
 namespace barg::bench {
 namespace {
-
-std::string fixed(double value, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
-}
 
 // Three or four significant digits: 0.123, 12.3, 1234.
 std::string figure(double value) {
