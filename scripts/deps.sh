@@ -12,7 +12,9 @@ BUILD_PACKAGES=(
   libspdlog-dev         # log lines
   libpcre2-dev          # split patterns of tokenizers
   libutf8proc-dev       # Unicode normalisation
-  libssl-dev            # SHA-256
+  libssl-dev            # SHA-256, TLS to a remote pool
+  libxxhash-dev         # checksums of stored blocks
+  liburing-dev          # many disk reads at once
 )
 
 # To build and run the tests as well.
@@ -20,6 +22,7 @@ BUILD_PACKAGES=(
 TEST_PACKAGES=(
   libgtest-dev
   xz-utils              # some test data is packed
+  redis-server          # a real remote pool
 )
 
 # To fetch the example model from PyPI (only when it is not in the cache yet).

@@ -23,6 +23,11 @@ struct KvOptions {
   std::uint64_t memory_bytes = 0;   ///< device pool; 0 = what the machine allows (see runtime/memory_plan.h)
   std::string dtype = "auto";       ///< f32 | f16 | bf16 | auto (f32 in recipe f32, else f16)
   bool enable_prefix_caching = true;
+  /// Tiers below the device pool, nearest first: dram:size=BYTES, disk:path=DIR,size=BYTES, redis:url=URL
+  /// (store/tier_spec.h). Empty = none.
+  std::vector<std::string> tiers;
+  std::string restore = "auto";  ///< of blocks found in a tier: auto (planner) | reload | recompute
+  std::string salt_file;         ///< secret shared by the processes of a pool; empty = one made in the user's state
 };
 
 struct SchedulerOptions {

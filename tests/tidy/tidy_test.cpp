@@ -26,10 +26,10 @@ const std::map<std::string, std::set<std::string>> kArrows = {
     {"store", {}},
     {"sched", {"kv"}},
     {"model", {"kernels"}},
-    {"runtime", {"model", "kernels", "store", "sched/plan.h"}},
+    {"runtime", {"model", "kernels", "store", "sched/plan.h", "sched/tier_plan.h"}},
     {"engine", {"sched", "kv", "runtime", "text", "store"}},
     {"server", {"engine", "text"}},
-    {"bench", {"runtime", "model", "kernels", "sched/plan.h"}},
+    {"bench", {"engine", "runtime", "model", "kernels", "kv", "store", "sched/plan.h"}},
     {"cli", {"bench", "server", "engine", "runtime", "model", "kernels", "text", "store"}},
 };
 

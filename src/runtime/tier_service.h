@@ -1,0 +1,43 @@
+// TierService: carries out the scheduler's tier commands. The only place where the device's pool and the tiers meet.
+//
+//   engine thread -- commands --> TierService -- get, put --> store::TierStack (DRAM, disk, remote)
+//                 <-- events ---      |
+//                                     +-- copies of device blocks (KvAccess)
+//
+// Invariants:
+//  1. When submit(SaveCommand::kEvicted) returns, the block's bytes have been taken or will not be: it may be
+//     overwritten. A queued early copy of the same block is dropped, one in progress is waited for (microseconds).
+//  2. A block named by a load is written by this service alone, from submit(LoadCommand) until the part's event is
+//     polled or a cancel returns. Cancels return within the time of one block's copy.
+//  3. Every lookup and every part of a load that is not cancelled ends with one event, by its deadline.
+//  4. Bytes enter a device block only after the tier has verified them in host memory.
+//  5. Nothing here waits for a disk or a network.
+// Threads: submit() and poll() from the engine thread. `notify` is called from a tier thread after an event has been
+// queued; it must be quick. Destruction stops everything, writes back nothing more, and joins.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/env.h"
+#include "runtime/kv_access.h"
+#include "sched/tier_plan.h"
+#include "store/stack.h"
+
+namespace barg::runtime {
+
+class TierService {
+ public:
+  virtual ~TierService() = default;
+  virtual void submit(sched::TierCommand&& command) = 0;
+  /// Appends what has happened, in order.
+  virtual void poll(std::vector<sched::TierEvent>& out) = 0;
+  virtual store::StackStats stats() const = 0;
+};
+
+/// Everything given outlives the service. `notify`: see above.
+std::unique_ptr<TierService> make_tier_service(KvAccess& access, store::TierStack& stack, const Clock& clock,
+                                               std::function<void()> notify);
+
+}  // namespace barg::runtime
