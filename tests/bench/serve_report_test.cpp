@@ -14,6 +14,7 @@
 #include "bench/serve_plots.h"
 #include "bench/serve_report.h"
 #include "bench/svg_chart.h"
+#include "support/temp_dir.h"
 
 namespace barg::bench {
 namespace {
@@ -197,7 +198,8 @@ TEST(ServeReport, TicksAreRoundNumbers) {
 }
 
 TEST(ServeReport, EnergyComesFromPackagesAndSurvivesAWrap) {
-  const std::filesystem::path root = std::filesystem::path(::testing::TempDir()) / "powercap";
+  const test::TempDir dir;
+  const std::filesystem::path root = std::filesystem::path(dir.path()) / "powercap";
   const auto write = [&](const std::string& file, const std::string& text) {
     std::filesystem::create_directories((root / file).parent_path());
     std::ofstream(root / file) << text << "\n";

@@ -13,6 +13,7 @@
 #include "bench/serve_bench.h"
 #include "bench/serve_report.h"
 #include "scripted_server.h"
+#include "support/temp_dir.h"
 
 namespace barg::bench {
 namespace {
@@ -158,7 +159,8 @@ TEST(ServeBench, AnOpenLoopDoesNotWaitAndCountsFromThePlan) {
 }
 
 TEST(ServeBench, ATraceIsReplayedAtItsTimes) {
-  const std::string path = ::testing::TempDir() + "/replay.jsonl";
+  const test::TempDir dir;
+  const std::string path = dir.path() + "/replay.jsonl";
   std::ofstream(path) << R"({"timestamp": 0, "input_length": 8, "output_length": 4, "hash_ids": [1]})" "\n"
                       << R"({"timestamp": 200, "input_length": 9, "output_length": 4, "hash_ids": [2]})" "\n";
   const ScriptedServer server(answer_at_once);

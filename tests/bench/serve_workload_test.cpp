@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "bench/serve_words.h"
 #include "bench/serve_workload.h"
+#include "support/temp_dir.h"
 
 namespace barg::bench {
 namespace {
@@ -23,9 +24,7 @@ std::size_t words(const std::string& text) {
 }
 
 std::string file_with(const char* name, const std::string& text) {
-  const std::string path = ::testing::TempDir() + "/" + name;
-  std::ofstream(path) << text;
-  return path;
+  return test::scratch().write(name, text);
 }
 
 TEST(ServeWorkload, PromptsAreRepeatableUniqueAndAsLongAsAsked) {

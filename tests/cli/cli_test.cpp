@@ -15,6 +15,7 @@
 #include "cli/bundle.h"
 #include "cli/exit_codes.h"
 #include "support/data.h"
+#include "support/temp_dir.h"
 
 namespace barg::cli {
 namespace {
@@ -33,9 +34,7 @@ Done barg(std::vector<std::string> args, const std::string& input = {}, const En
 }
 
 std::string temp_file(const std::string& name, const std::string& text) {
-  const std::string path = testing::TempDir() + "/cli_" + name;
-  std::ofstream(path, std::ios::binary) << text;
-  return path;
+  return test::scratch().write("cli_" + name, text);
 }
 
 void expect_one_sentence(const Done& done, int code) {
@@ -199,7 +198,7 @@ TEST(Cli, BadModelsAreOneSentence) {
     };
     expect_one_sentence(with("/nowhere/model.gguf"), kExitFailure);
     expect_one_sentence(with(temp_file("junk.gguf", "GGUF" + std::string(64, '\xff'))), kExitFailure);
-    expect_one_sentence(with(testing::TempDir()), kExitFailure);
+    expect_one_sentence(with(test::scratch().path()), kExitFailure);
     if (std::string(command) != "serve") expect_one_sentence(barg({command}), kExitUsage);
     expect_one_sentence(barg({"serve", "--port", "0"}), kExitUsage);
   }

@@ -14,6 +14,7 @@
 
 #include "cli/args.h"
 #include "cli/cli.h"
+#include "support/temp_dir.h"
 
 namespace barg::cli {
 namespace {
@@ -69,8 +70,7 @@ TEST(Documents, PrintedSettingsReadBackEqual) {
   const auto first = load_settings(
       {.file = kRoot / "configs/smollm2.yaml", .environment = {{"HOME", "/root"}}, .flags = {}});
   ASSERT_TRUE(first);
-  const std::string path = testing::TempDir() + "/printed.yaml";
-  std::ofstream(path) << print_settings(*first);
+  const std::string path = test::scratch().write("printed.yaml", print_settings(*first));
   const auto second = load_settings({.file = path, .environment = {}, .flags = {}});
   ASSERT_TRUE(second) << second.error().sentences[0];
   EXPECT_EQ(second->config.model.path, first->config.model.path);

@@ -7,19 +7,15 @@
 #include <iterator>
 
 #include "base/env.h"
+#include "support/temp_dir.h"
 
 namespace barg::cli {
 namespace {
 
-using testing::TempDir;
-
 class SettingsTest : public testing::Test {
  protected:
   std::string file(const std::string& text) {
-    const std::string path = TempDir() + "/settings_" + std::to_string(++files_) + "_" +
-                             testing::UnitTest::GetInstance()->current_test_info()->name() + ".yaml";
-    std::ofstream(path) << text;
-    return path;
+    return dir_.write("settings_" + std::to_string(++files_) + ".yaml", text);
   }
   FlagValue flag(const std::string& name, const std::string& value) { return {find_flag(name), name, value}; }
   static std::string origin(const Settings& settings, const char* key) {
@@ -38,6 +34,7 @@ class SettingsTest : public testing::Test {
   }
 
  private:
+  const test::TempDir dir_;
   int files_ = 0;
 };
 
