@@ -166,4 +166,29 @@ TEST(Tidy, HeadersSayWhatTheyAre) {
   }
 }
 
+/// `scripts/mutants` runs them; here it is only seen to that an edit elsewhere has not left one without its text.
+TEST(Tidy, EveryMutantFindsItsText) {
+  std::ifstream in(kRoot / "tests/mutants.txt");
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with('#')) lines.push_back(line);
+  }
+  int mutants = 0;
+  for (std::size_t i = 0; i < lines.size(); i += 5) {
+    if (lines[i].empty()) break;
+    ++mutants;
+    ASSERT_LE(i + 4, lines.size()) << lines[i] << ": four lines and a blank one";
+    EXPECT_EQ(std::count(lines[i].begin(), lines[i].end(), ' '), 2) << lines[i] << ": name, target, filter";
+    ASSERT_TRUE(i + 4 == lines.size() || lines[i + 4].empty()) << lines[i] << ": a blank line ends a mutant";
+    const std::string from = lines[i + 2];
+    std::ifstream file(kRoot / lines[i + 1]);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const auto first = text.find(from);
+    const bool once = first != std::string::npos && text.find(from, first + 1) == std::string::npos;
+    EXPECT_TRUE(once) << lines[i] << ": must be in " << lines[i + 1] << " once: " << from;
+    EXPECT_NE(from, lines[i + 3]) << lines[i];
+  }
+  EXPECT_GT(mutants, 100);
+}
+
 }  // namespace
