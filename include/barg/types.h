@@ -22,8 +22,13 @@ enum class SeqId : std::uint64_t {};
 /// A step of the engine, counted from 1.
 enum class StepId : std::uint64_t {};
 
-/// How numbers are stored. The quantised types are ggml blocks of 32 elements (`block_elements`).
-enum class DType : std::uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1 };
+/// How numbers are stored. The Q types are ggml blocks of 32 elements (`block_elements`), for weights only.
+/// kF8E4M3 (fp8, e4m3fn) and kI8 are for K and V only: codes, and behind them a f32 scale for each token of
+/// a head.
+enum class DType : std::uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kF8E4M3, kI8 };
+
+/// A KV type whose elements are codes to be multiplied by a scale of their token and head.
+constexpr bool has_token_scales(DType t) { return t == DType::kF8E4M3 || t == DType::kI8; }
 
 /// How matrix products are computed (the numerics contract, src/README.md).
 ///  kF32:  weights dequantised exactly, f32 activations, one f32 FMA chain over K.
@@ -49,6 +54,8 @@ constexpr std::size_t block_bytes(DType t) {
     case DType::kQ8_0: return 34;  // f16 scale, 32 x s8
     case DType::kQ4_0: return 18;  // f16 scale, 16 bytes of nibbles
     case DType::kQ4_1: return 20;  // f16 scale, f16 minimum, 16 bytes of nibbles
+    case DType::kF8E4M3: return 1;
+    case DType::kI8: return 1;
   }
   return 0;
 }
@@ -61,6 +68,8 @@ constexpr const char* dtype_name(DType t) {
     case DType::kQ8_0: return "q8_0";
     case DType::kQ4_0: return "q4_0";
     case DType::kQ4_1: return "q4_1";
+    case DType::kF8E4M3: return "fp8";
+    case DType::kI8: return "int8";
   }
   return "?";
 }

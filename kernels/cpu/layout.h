@@ -55,6 +55,9 @@ static constexpr std::size_t panel_bytes(DType t, std::int32_t k) {
       return std::size_t{288} * (k / kQuantBlock);
     case DType::kQ4_1:
       return std::size_t{320} * (k / kQuantBlock);
+    case DType::kF8E4M3:
+    case DType::kI8:
+      break;  // no weights
   }
   return 0;
 }

@@ -231,6 +231,9 @@ void multiply_rows(DType type, const Part<NP>& part, int rows, int count) {
       return with_rows<QuantisedChain<V, DType::kQ4_0>, kMaxQuantised>(part, rows, count);
     case DType::kQ4_1:
       return with_rows<QuantisedChain<V, DType::kQ4_1>, kMaxQuantised>(part, rows, count);
+    case DType::kF8E4M3:
+    case DType::kI8:
+      break;  // no weights
   }
 }
 

@@ -81,6 +81,9 @@ void embed_row(const EmbedParams& p, std::int32_t r) {
       return gather_blocks<DType::kQ4_0>(w, p.ids[r], p.scale, out);
     case DType::kQ4_1:
       return gather_blocks<DType::kQ4_1>(w, p.ids[r], p.scale, out);
+    case DType::kF8E4M3:
+    case DType::kI8:
+      break;  // no weights
   }
 }
 

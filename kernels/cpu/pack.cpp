@@ -236,6 +236,9 @@ void pack_panel(void* context, int panel) {
     case DType::kQ4_1:
       pack_quantised<2, 4>(rows, p.k, dst);
       break;
+    case DType::kF8E4M3:
+    case DType::kI8:
+      __builtin_trap();  // no weights
   }
   if (rows.count < kPanel) clear_padding(p.dtype, p.k, rows.count, dst);
 }
