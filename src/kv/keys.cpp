@@ -86,4 +86,15 @@ Digest block_key(const Digest& parent, const TokenView& log, std::int32_t index,
   return key.finish();
 }
 
+std::uint64_t block_fingerprint(const TokenView& log, std::int32_t index, std::int32_t block_tokens) {
+  const std::int32_t begin = index * block_tokens;
+  CHECK(begin >= 0 && begin + block_tokens <= log.size());
+  std::uint64_t h = 0x9E3779B97F4A7C15ULL;
+  for (std::int32_t i = begin; i < begin + block_tokens; ++i) {
+    h = (h ^ static_cast<std::uint32_t>(log[i])) * 0xD6E8FEB86659FD93ULL;  // odd: a bijection for every token
+    h ^= h >> 32;
+  }
+  return h;
+}
+
 }  // namespace barg::kv

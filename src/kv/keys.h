@@ -63,6 +63,9 @@ Digest root_key(std::string_view runner_root, std::string_view salt);
 /// Key of block `index` (tokens [index*B, (index+1)*B)) after `parent`. REQUIRES (index+1)*B <= log.size().
 Digest block_key(const Digest& parent, const TokenView& log, std::int32_t index, std::int32_t block_tokens);
 
+/// A second opinion beside the key: 64 bits of the block's tokens alone. REQUIRES as block_key().
+std::uint64_t block_fingerprint(const TokenView& log, std::int32_t index, std::int32_t block_tokens);
+
 /// The function the manager calls; tests plant weaker ones to see that wrong reuse is noticed.
 using BlockKeyFn = Digest (*)(const Digest&, const TokenView&, std::int32_t, std::int32_t);
 

@@ -40,7 +40,10 @@ std::int32_t KvManager::first_needed(std::int32_t g, std::int32_t position) cons
   return std::max(0, position - groups_[idx(g)].spec.window + 1) / options_.block_tokens;
 }
 
-std::int64_t KvManager::held(KvSeq s, std::int32_t g) const { return at(s).groups[idx(g)].held(); }
+std::int64_t KvManager::held(KvSeq s, std::int32_t g) const {
+  const Tables& t = at(s);
+  return t.groups[idx(g)].held() + (t.load.groups.empty() ? 0 : t.load.groups[idx(g)].held);
+}
 
 // ---- life of a sequence
 
@@ -65,6 +68,7 @@ void KvManager::expect(KvSeq s, std::int32_t tokens) {
   Tables& t = at(s);
   const auto blocks = static_cast<std::size_t>((tokens + options_.block_tokens - 1) / options_.block_tokens);
   t.keys.reserve(blocks);
+  t.prints.reserve(blocks);
   for (Table& table : t.groups) table.blocks.reserve(blocks);
 }
 
@@ -88,6 +92,7 @@ void KvManager::unhold(KvSeq s) {
 void KvManager::close(KvSeq s) {
   Tables& t = at(s);
   for (const Table& table : t.groups) CHECK(table.blocks.empty());
+  CHECK(!loading(s));
   unhold(s);
   t = {};
   free_tables_.push_back(s);
@@ -97,10 +102,17 @@ const Digest& KvManager::key(KvSeq s, const TokenView& log, std::int32_t index) 
   Tables& t = at(s);
   while (static_cast<std::int32_t>(t.keys.size()) <= index) {
     const Digest& parent = t.keys.empty() ? t.root : t.keys.back();
-    t.keys.push_back(
-        options_.key(parent, log, static_cast<std::int32_t>(t.keys.size()), options_.block_tokens));
+    const auto next = static_cast<std::int32_t>(t.keys.size());
+    t.keys.push_back(options_.key(parent, log, next, options_.block_tokens));
+    t.prints.push_back(block_fingerprint(log, next, options_.block_tokens));
   }
   return t.keys[static_cast<std::size_t>(index)];
+}
+
+BlockFacts KvManager::facts(KvSeq s, const TokenView& log, std::int32_t index) {
+  const Digest digest = key(s, log, index);
+  const Tables& t = at(s);
+  return {digest, index == 0 ? t.root : t.keys[idx(index - 1)], index, t.prints[idx(index)]};
 }
 
 // ---- match
@@ -261,6 +273,7 @@ std::int32_t KvManager::room(KvSeq s, std::int32_t want) const {
     const std::int64_t blocks = static_cast<std::int64_t>(t.groups[idx(g)].blocks.size()) + available(g);
     rows = std::min(rows, blocks * options_.block_tokens - t.reserved);
   }
+  if (loading(s)) rows = std::min(rows, std::int64_t{t.load.first} * options_.block_tokens - t.reserved);
   return static_cast<std::int32_t>(std::max<std::int64_t>(rows, 0));
 }
 
@@ -283,6 +296,7 @@ bool KvManager::reserve(KvSeq s, std::int32_t tokens) {
   const std::size_t mark = undo_.size();
   undo_.push_back({.kind = Undo::Kind::kReserve, .seq = s, .reserved = t.reserved});
   const std::int32_t blocks = (tokens + options_.block_tokens - 1) / options_.block_tokens;
+  CHECK(!loading(s) || blocks <= t.load.first);
   for (std::int32_t g = 0; g < num_groups(); ++g) {
     while (static_cast<std::int32_t>(t.groups[idx(g)].blocks.size()) < blocks) {
       if (!take_block(s, g)) {
@@ -296,14 +310,21 @@ bool KvManager::reserve(KvSeq s, std::int32_t tokens) {
 }
 
 bool KvManager::take_block(KvSeq s, std::int32_t g) {
-  if (hook_ && !hook_()) return false;
+  const BlockId b = take_for(s, g, Undo::Kind::kTake);
+  if (b == kNoBlock) return false;
+  at(s).groups[idx(g)].blocks.push_back(b);
+  return true;
+}
+
+/// A block for the end of the table (kTake) or of the load's parts (kLoadTake); the caller appends it.
+BlockId KvManager::take_for(KvSeq s, std::int32_t g, Undo::Kind kind) {
+  if (hook_ && !hook_()) return kNoBlock;
   BlockPool& pool = groups_[idx(g)].pool;
   const BlockState was = pool.count(BlockState::kBlank) > 0 ? BlockState::kBlank : BlockState::kCached;
   const BlockId b = pool.take();
-  if (b == kNoBlock) return false;
-  at(s).groups[idx(g)].blocks.push_back(b);
-  undo_.push_back({.kind = Undo::Kind::kTake, .group = g, .block = b, .was = was, .seq = s});
-  return true;
+  if (b == kNoBlock) return kNoBlock;
+  undo_.push_back({.kind = kind, .group = g, .block = b, .was = was, .seq = s});
+  return b;
 }
 
 void KvManager::rollback(std::size_t mark) {
@@ -325,6 +346,12 @@ void KvManager::rollback(std::size_t mark) {
         pool.untake(u.block, u.was);
         t.groups[idx(u.group)].blocks.pop_back();
         break;
+      case Undo::Kind::kLoadTake:
+        pool.untake(u.block, u.was);
+        break;
+      case Undo::Kind::kLoad:
+        t.load = {};
+        break;
       case Undo::Kind::kReserve:
         t.reserved = u.reserved;
         break;
@@ -342,7 +369,7 @@ void KvManager::rollback(std::size_t mark) {
 /// Makes evictions final: until here victims were still in the trie.
 void KvManager::commit() {
   for (const Undo& u : undo_) {
-    if (u.kind != Undo::Kind::kTake) continue;
+    if (u.kind != Undo::Kind::kTake && u.kind != Undo::Kind::kLoadTake) continue;
     BlockPool& pool = groups_[idx(u.group)].pool;
     const NodeId n = pool[u.block].node;
     pool.set_fill(u.block, 0);
@@ -404,7 +431,10 @@ bool KvManager::publish_block(Tables& t, std::int32_t index, StepId fence) {
       return false;
   }
   NodeId n = tree_.find(t.keys[idx(index)]);
-  if (n == kNoNode) n = tree_.insert(parent, t.keys[idx(index)]);
+  if (n == kNoNode) {
+    const Digest& above = index == 0 ? t.root : t.keys[idx(index - 1)];
+    n = tree_.insert(parent, t.keys[idx(index)], above, t.prints[idx(index)]);
+  }
   for (std::int32_t g = 0; g < num_groups(); ++g) {
     Table& table = t.groups[idx(g)];
     if (index < table.first) continue;
@@ -450,6 +480,7 @@ void KvManager::release(KvSeq s, StepId fence) {
   CHECK(!active_);
   Tables& t = at(s);
   drop_sources(t, fence);
+  drop_range(t.load, t.load.first, t.load.last);
   for (std::int32_t g = 0; g < num_groups(); ++g) {
     Table& table = t.groups[idx(g)];
     for (auto i = static_cast<std::int32_t>(table.blocks.size()); i-- > table.first;) {
@@ -481,6 +512,7 @@ void KvManager::drop_sources(Tables& t, StepId fence) {
 
 void KvManager::forget_cache() {
   CHECK(!active_);
+  for (const KvSeq s : holders_) drop_range(at(s).load, at(s).load.first, at(s).load.last);
   drop_subtree(PrefixTree::kRoot);
 }
 

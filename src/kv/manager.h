@@ -55,6 +55,21 @@ struct ManagerOptions {
   BlockKeyFn key = &block_key;
 };
 
+/// A logical block as tiers know it.
+struct BlockFacts {
+  Digest digest{};
+  Digest parent{};                ///< of the block before; of the first: the namespace's root
+  std::int32_t depth = 0;         ///< its index in the sequence
+  std::uint64_t fingerprint = 0;  ///< of its tokens
+};
+
+/// A part that a tier is to fill.
+struct LoadSlot {
+  std::int32_t index = 0;  ///< of the block in its sequence
+  std::int32_t group = 0;
+  BlockId block = kNoBlock;
+};
+
 /// Handle of a sequence's tables.
 enum class KvSeq : std::int32_t {};
 
@@ -95,6 +110,7 @@ class KvManager {
   /// Blank + cached: what could be taken right now.
   std::int64_t available(std::int32_t g) const { return groups_[idx(g)].pool.available(); }
   std::int64_t fenced(std::int32_t g) const { return groups_[idx(g)].pool.count(BlockState::kFenced); }
+  /// Blocks of its table and of its load.
   std::int64_t held(KvSeq s, std::int32_t g) const;
 
   // -- life of a sequence
@@ -133,11 +149,12 @@ class KvManager {
   /// Read-only: tokens admit() would serve now.
   std::int32_t match(KvSeq s, const TokenView& log, std::int32_t read_until);
 
-  /// How many of `want` further tokens could be reserved now (0 = none).
+  /// How many of `want` further tokens could be reserved now (0 = none): what blocks allow, and at most up to
+  /// the first block of the load.
   std::int32_t room(KvSeq s, std::int32_t want) const;
   /// Not one further token could be reserved in group g.
   bool stuck(KvSeq s, std::int32_t g) const;
-  /// Makes blocks for tokens up to `tokens` in every group: all or nothing.
+  /// Makes blocks for tokens up to `tokens` in every group: all or nothing. REQUIRES none of them in the load.
   bool reserve(KvSeq s, std::int32_t tokens);
 
   /// Tokens [0, tokens) of `log` are known and launched steps have written or will write them: seals full
@@ -146,13 +163,48 @@ class KvManager {
   void publish(KvSeq s, const TokenView& log, std::int32_t tokens, StepId fence);
   /// Steps up to token `processed` have retired: window groups free what no later query can read.
   void advance(KvSeq s, std::int32_t processed);
-  /// Gives back all blocks, tail first. `fence`: the last launched step that names the sequence, 0 if none is
+  /// Gives back all blocks, tail first, those of its load too (nobody may write them any more). `fence`: the last launched step that names the sequence, 0 if none is
   /// in flight. The only way out. Legal on empty tables.
   void release(KvSeq s, StepId fence);
   /// Step `step` and all before it have finished.
   void retire(StepId step);
-  /// The device lost its memory: no cached content is valid any more. Legal at any time.
+  /// The device lost its memory: no cached content is valid any more, and all loads are dropped. Legal at any
+  /// time outside a Transaction.
   void forget_cache();
+
+  // -- loads: blocks that a tier fills (manager_load.cpp)
+
+  /// Reserves blocks [first, last) of `s`, to be filled from a tier, in every group in which a query at
+  /// position last*B or later reads them, and appends them to `out` by index, then group. All or nothing
+  /// (false: nothing changed), undone by a Transaction like the rest. They belong to the sequence beside its
+  /// table: Open, one reference. REQUIRES an admitted sequence without a load, first >= the blocks its table
+  /// holds, last*B < log.size().
+  bool reserve_load(KvSeq s, const TokenView& log, std::int32_t first, std::int32_t last,
+                    std::vector<LoadSlot>& out);
+  /// The part's bytes are in its block. Nothing happens if the load has no such part (any more).
+  void part_loaded(KvSeq s, std::int32_t index, std::int32_t group);
+  /// They will not come: the part's block is free at once, so nobody may write it any more. Idempotent; a part
+  /// that is there stays.
+  void part_failed(KvSeq s, std::int32_t index, std::int32_t group);
+  /// Blocks [first, last) of the load are not needed any more: free at once. What is not in the load is
+  /// ignored. If the range covers an end, the load becomes shorter; all of it: it ends.
+  void drop_load(KvSeq s, std::int32_t first, std::int32_t last);
+  /// If the table ends where the load begins and the next blocks are there in every group that needs them:
+  /// appends the contiguous run to the table, seals and publishes it (a block that somebody published
+  /// meanwhile is replaced by that one, as in publish()). Returns the tokens served by then, `computed` if
+  /// nothing changed; the sequence counts as processed up to there (see advance()). Window blocks that the jump
+  /// leaves behind are fenced with `fence`, as in release(). REQUIRES computed == tokens reserved.
+  std::int32_t adopt_loaded(KvSeq s, const TokenView& log, std::int32_t computed, StepId fence);
+  bool loading(KvSeq s) const { return at(s).load.first < at(s).load.last; }
+  /// The load is blocks [load_first, load_last) of the sequence; REQUIRES loading() of all below.
+  std::int32_t load_first(KvSeq s) const { return at(s).load.first; }
+  std::int32_t load_last(KvSeq s) const { return at(s).load.last; }
+  /// The lowest block from which on the whole load is there; load_last() if its last block is not.
+  std::int32_t loaded_from(KvSeq s) const { return at(s).load.ready_from; }
+  /// Some part of block `index` has failed or was dropped: the block must be computed.
+  bool load_lost(KvSeq s, std::int32_t index) const;
+  /// Parts neither loaded nor failed.
+  std::int64_t load_pending(KvSeq s) const { return at(s).load.pending; }
 
   /// Appends the table of `s` in group g as queries from position `start` on may read it, for tokens
   /// [0, tokens): block ids, kNoBlock where the window has passed.
@@ -161,6 +213,8 @@ class KvManager {
 
   /// Key of the sequence's full block `index`, extending the memo as needed.
   const Digest& key(KvSeq s, const TokenView& log, std::int32_t index);
+  /// The same, with all that tiers want to know. REQUIRES a full block of `log`.
+  BlockFacts facts(KvSeq s, const TokenView& log, std::int32_t index);
 
   // -- facts
   Usage usage() const;
@@ -188,10 +242,29 @@ class KvManager {
     std::int32_t first = 0;
     std::int64_t held() const { return static_cast<std::int64_t>(blocks.size()) - first; }
   };
+  enum class PartState : std::uint8_t { kUnneeded, kPending, kReady, kLost };
+  struct Part {
+    BlockId block = kNoBlock;  // kPending and kReady only
+    PartState state = PartState::kUnneeded;
+  };
+  /// Blocks [first, last) that a tier fills: nothing if first == last.
+  struct Load {
+    std::int32_t base = 0;  // index of groups[g].at[0]
+    std::int32_t first = 0, last = 0;
+    std::int32_t ready_to = 0;    // blocks [first, ready_to) are there: longest such run
+    std::int32_t ready_from = 0;  // blocks [ready_from, last) are there: longest such run
+    std::int64_t pending = 0;
+    struct Parts {
+      std::vector<Part> at;  // [index - base]
+      std::int64_t held = 0, pending = 0;
+    };
+    std::vector<Parts> groups;
+  };
   struct Tables {
     bool in_use = false;
     Digest root{};
-    std::vector<Digest> keys;  // memo of block keys
+    std::vector<Digest> keys;           // memo of block keys
+    std::vector<std::uint64_t> prints;  // and of fingerprints
     std::vector<Table> groups;
     std::int32_t sealed = 0;       // blocks [0, sealed) are full, the others open; equal in all groups
     std::int32_t reserved = 0;     // tokens that have blocks
@@ -199,10 +272,11 @@ class KvManager {
     std::vector<BlockId> sources;  // pinned: step copy_step copies them, one per group
     StepId copy_step{};
     std::int32_t holder = -1;  // place in holders_
+    Load load;
   };
   /// What a Transaction has done, undone from the back.
   struct Undo {
-    enum class Kind : std::uint8_t { kAdopt, kPin, kTake, kReserve, kAdmit } kind;
+    enum class Kind : std::uint8_t { kAdopt, kPin, kTake, kReserve, kAdmit, kLoad, kLoadTake } kind;
     std::int32_t group = 0;
     BlockId block = kNoBlock;
     BlockState was = BlockState::kBlank;
@@ -233,6 +307,7 @@ class KvManager {
   bool fits(const TokenView& log, const Hit& hit, const Admission& rule, const Tables& t) const;
   bool adopt_hit(KvSeq s, const Hit& hit, StepId step, std::vector<TailCopy>& copies);
   bool take_block(KvSeq s, std::int32_t g);
+  BlockId take_for(KvSeq s, std::int32_t g, Undo::Kind kind);
   void hold(KvSeq s);
   void unhold(KvSeq s);
   void drop_sources(Tables& t, StepId fence);
@@ -242,7 +317,20 @@ class KvManager {
   void drop_subtree(NodeId n);
   bool publish_block(Tables& t, std::int32_t index, StepId fence);
 
+  std::int32_t table_blocks(const Tables& t) const;
+  Part& part(Load& l, std::int32_t g, std::int32_t i) { return l.groups[idx(g)].at[idx(i - l.base)]; }
+  const Part& part(const Load& l, std::int32_t g, std::int32_t i) const {
+    return l.groups[idx(g)].at[idx(i - l.base)];
+  }
+  bool there(const Load& l, std::int32_t index) const;
+  void extend_runs(Load& l) const;
+  void lose_part(Load& l, std::int32_t g, std::int32_t index);
+  void drop_range(Load& l, std::int32_t first, std::int32_t last);
+  std::int32_t adoptable(const Load& l) const;
+  bool window_served(const Load& l, std::int32_t blocks) const;
+
   void check_tables() const;
+  void check_load(const Tables& t, std::int32_t g, std::vector<std::int32_t>& refs) const;
   void check_tree() const;
 
   ManagerOptions options_;

@@ -28,6 +28,7 @@ void KvManager::usage(Usage& u) const {
     for (const KvSeq s : holders_) {
       const Tables& t = at(s);
       const Table& table = t.groups[idx(g)];
+      if (!t.load.groups.empty()) x.waste_reserved += t.load.groups[idx(g)].pending * b;
       const std::int64_t open_begin = std::max(t.sealed, table.first) * b;
       const std::int64_t open_end = static_cast<std::int64_t>(table.blocks.size()) * b;
       if (open_end <= open_begin) continue;
@@ -89,11 +90,41 @@ void KvManager::check_tables() const {
         ++refs[idx(block)];
         CHECK(pool[block].state == (i < t.sealed ? BlockState::kSealed : BlockState::kOpen));
       }
+      check_load(t, g, refs);
     }
     for (BlockId block = 0; block < pool.size(); ++block) {
       CHECK(pool[block].refs == refs[idx(block)] && pool[block].pins == pins[idx(block)]);
     }
   }
+}
+
+void KvManager::check_load(const Tables& t, std::int32_t g, std::vector<std::int32_t>& refs) const {
+  const Load& l = t.load;
+  if (l.first >= l.last) {
+    CHECK(l.pending == 0 && l.first == 0 && l.last == 0 && l.groups.empty());
+    return;
+  }
+  CHECK(t.holder >= 0 && l.first >= table_blocks(t) && l.base <= l.first);
+  CHECK(l.first <= l.ready_to && l.ready_to <= l.last && l.first <= l.ready_from && l.ready_from <= l.last);
+  for (std::int32_t i = l.first; i < l.ready_to; ++i) CHECK(there(l, i));
+  for (std::int32_t i = l.ready_from; i < l.last; ++i) CHECK(there(l, i));
+  CHECK(l.ready_to == l.last || !there(l, l.ready_to));
+  CHECK(l.ready_from == l.first || !there(l, l.ready_from - 1));
+  std::int64_t held = 0, pending = 0;
+  const Load::Parts& parts = l.groups[idx(g)];
+  for (std::int32_t i = l.base; i < l.base + static_cast<std::int32_t>(parts.at.size()); ++i) {
+    const Part& p = part(l, g, i);
+    CHECK((p.block != kNoBlock) == (p.state == PartState::kPending || p.state == PartState::kReady));
+    if (p.block == kNoBlock) continue;
+    CHECK(i >= l.first && i < l.last && groups_[idx(g)].pool[p.block].state == BlockState::kOpen);
+    ++refs[idx(p.block)];
+    ++held;
+    pending += p.state == PartState::kPending ? 1 : 0;
+  }
+  CHECK(held == parts.held && pending == parts.pending);
+  std::int64_t all = 0;
+  for (const Load::Parts& other : l.groups) all += other.pending;
+  CHECK(all == l.pending);
 }
 
 void KvManager::check_tree() const {
@@ -143,6 +174,10 @@ Digest KvManager::state_digest() const {
       number(table.first);
       for (BlockId block : table.blocks) number(block);
       number(-2);
+    }
+    for (std::int32_t v : {t.load.first, t.load.last, t.load.ready_to, t.load.ready_from}) number(v);
+    for (const Load::Parts& parts : t.load.groups) {
+      for (const Part& p : parts.at) number(p.block), number(static_cast<std::int64_t>(p.state));
     }
   }
   for (const Copying& c : copying_)

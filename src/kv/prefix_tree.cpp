@@ -39,7 +39,8 @@ NodeId PrefixTree::find(const Digest& digest) const {
   return n;
 }
 
-NodeId PrefixTree::insert(NodeId parent, const Digest& digest) {
+NodeId PrefixTree::insert(NodeId parent, const Digest& digest, const Digest& parent_digest,
+                          std::uint64_t fingerprint) {
   NodeId n;
   if (free_.empty()) {
     n = static_cast<NodeId>(nodes_.size());
@@ -53,7 +54,14 @@ NodeId PrefixTree::insert(NodeId parent, const Digest& digest) {
   if (nodes_.size() > buckets_.size()) spread(2 * buckets_.size());  // `n` itself is not live yet
   Node& x = at(n);
   NodeId& head = bucket(digest);
-  x = {.digest = digest, .parent = parent, .next = at(parent).first_child, .same_bucket = head, .live = true};
+  x = {.digest = digest,
+       .parent = parent,
+       .next = at(parent).first_child,
+       .same_bucket = head,
+       .depth = at(parent).depth + 1,
+       .live = true,
+       .fingerprint = fingerprint,
+       .parent_digest = parent_digest};
   head = n;
   if (x.next != kNoNode) at(x.next).prev = n;
   at(parent).first_child = n;
@@ -107,6 +115,8 @@ void PrefixTree::check_integrity() const {
     ++walked;
     CHECK(at(n).live && find(digest(n)) == n);
     CHECK(at(n).first_child != kNoNode || !empty(n));
+    CHECK(depth(n) == depth(parent(n)) + 1);
+    CHECK(parent(n) == kRoot || parent_digest(n) == digest(parent(n)));
     NodeId prev = kNoNode;
     for (NodeId c = first_child(n); c != kNoNode; prev = c, c = next_sibling(c)) {
       CHECK(at(c).parent == n && at(c).prev == prev);

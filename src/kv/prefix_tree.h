@@ -45,8 +45,14 @@ class PrefixTree {
   /// Live nodes without the root.
   std::int64_t size() const { return static_cast<std::int64_t>(nodes_.size() - free_.size()) - 1; }
 
+  /// What tiers keep beside the bytes: the digest of the block before (of the first: the namespace's root),
+  /// blocks before this one, 64 bits of its tokens.
+  const Digest& parent_digest(NodeId n) const { return at(n).parent_digest; }
+  std::int32_t depth(NodeId n) const { return at(n).depth; }
+  std::uint64_t fingerprint(NodeId n) const { return at(n).fingerprint; }
+
   /// A new node without blocks. REQUIRES: `digest` not in the tree. Give it a block before the next prune().
-  NodeId insert(NodeId parent, const Digest& digest);
+  NodeId insert(NodeId parent, const Digest& digest, const Digest& parent_digest, std::uint64_t fingerprint);
   void set_block(NodeId n, std::int32_t group, BlockId b) { blocks_[slot(n, group)] = b; }
   /// Removes `n` if it is an empty leaf, then its parents as long as they are. Legal on a removed node.
   void prune(NodeId n);
@@ -62,7 +68,10 @@ class PrefixTree {
     Digest digest{};
     NodeId parent = kNoNode, first_child = kNoNode, prev = kNoNode, next = kNoNode;
     NodeId same_bucket = kNoNode;  // the next node of its bucket
+    std::int32_t depth = -1;
     bool live = false;
+    std::uint64_t fingerprint = 0;
+    Digest parent_digest{};
   };
 
   const Node& at(NodeId n) const { return nodes_[static_cast<std::size_t>(n)]; }

@@ -1,0 +1,206 @@
+// The loads of KvManager: blocks that a tier fills while their sequence waits or computes from the other end.
+//
+//   block:   0 1 2 3 | 4 5 | 6 7 8 9 10 11 | 12 ..
+//            table    gap    load            rest of the prompt, computed afterwards
+//
+// The gap is computed (or empty). When the table has reached the load, the run of blocks that are there by then
+// moves into the table; the rest stays.
+#include <algorithm>
+
+#include "base/check.h"
+#include "kv/manager.h"
+
+namespace barg::kv {
+
+std::int32_t KvManager::table_blocks(const Tables& t) const {
+  return (t.reserved + options_.block_tokens - 1) / options_.block_tokens;
+}
+
+bool KvManager::reserve_load(KvSeq s, const TokenView& log, std::int32_t first, std::int32_t last,
+                             std::vector<LoadSlot>& out) {
+  if (!active_) {
+    Transaction txn(*this);
+    if (!reserve_load(s, log, first, last, out)) return false;
+    txn.commit();
+    return true;
+  }
+  Tables& t = at(s);
+  CHECK(t.holder >= 0 && !loading(s) && first < last && first >= table_blocks(t));
+  CHECK(std::int64_t{last} * options_.block_tokens < log.size());
+  const std::size_t mark = undo_.size(), had = out.size();
+  undo_.push_back({.kind = Undo::Kind::kLoad, .seq = s});
+  Load& l = t.load;
+  l.base = l.first = l.ready_to = first;
+  l.last = l.ready_from = last;
+  l.groups.resize(groups_.size());
+  for (Load::Parts& parts : l.groups) parts.at.resize(idx(last - first));
+  for (std::int32_t i = first; i < last; ++i) {
+    for (std::int32_t g = 0; g < num_groups(); ++g) {
+      if (i < first_needed(g, last * options_.block_tokens)) continue;
+      const BlockId block = take_for(s, g, Undo::Kind::kLoadTake);
+      if (block == kNoBlock) {
+        rollback(mark);
+        out.resize(had);
+        return false;
+      }
+      part(l, g, i) = {block, PartState::kPending};
+      out.push_back({i, g, block});
+      ++l.groups[idx(g)].held;
+      ++l.groups[idx(g)].pending;
+      ++l.pending;
+    }
+  }
+  extend_runs(l);
+  return true;
+}
+
+bool KvManager::there(const Load& l, std::int32_t index) const {
+  return std::all_of(l.groups.begin(), l.groups.end(), [&](const Load::Parts& parts) {
+    const PartState state = parts.at[idx(index - l.base)].state;
+    return state == PartState::kReady || state == PartState::kUnneeded;
+  });
+}
+
+bool KvManager::load_lost(KvSeq s, std::int32_t index) const {
+  const Load& l = at(s).load;
+  CHECK(index >= l.first && index < l.last);
+  return std::any_of(l.groups.begin(), l.groups.end(), [&](const Load::Parts& parts) {
+    return parts.at[idx(index - l.base)].state == PartState::kLost;
+  });
+}
+
+/// Both runs only grow here, so all calls for a load together are linear in it.
+void KvManager::extend_runs(Load& l) const {
+  while (l.ready_to < l.last && there(l, l.ready_to)) ++l.ready_to;
+  while (l.ready_from > l.first && there(l, l.ready_from - 1)) --l.ready_from;
+}
+
+void KvManager::part_loaded(KvSeq s, std::int32_t index, std::int32_t group) {
+  Load& l = at(s).load;
+  if (index < l.first || index >= l.last || part(l, group, index).state != PartState::kPending) return;
+  part(l, group, index).state = PartState::kReady;
+  --l.groups[idx(group)].pending;
+  --l.pending;
+  extend_runs(l);
+}
+
+void KvManager::part_failed(KvSeq s, std::int32_t index, std::int32_t group) {
+  CHECK(!active_);
+  Load& l = at(s).load;
+  if (index < l.first || index >= l.last || part(l, group, index).state != PartState::kPending) return;
+  lose_part(l, group, index);
+}
+
+void KvManager::lose_part(Load& l, std::int32_t g, std::int32_t index) {
+  Part& p = part(l, g, index);
+  const std::int64_t pending = p.state == PartState::kPending ? 1 : 0;
+  l.pending -= pending;
+  l.groups[idx(g)].pending -= pending;
+  if (p.block != kNoBlock) {
+    --l.groups[idx(g)].held;
+    groups_[idx(g)].pool.drop(p.block, StepId{});  // no step has named it
+  }
+  p = {kNoBlock, PartState::kLost};
+}
+
+void KvManager::drop_load(KvSeq s, std::int32_t first, std::int32_t last) {
+  CHECK(!active_);
+  drop_range(at(s).load, first, last);
+}
+
+void KvManager::drop_range(Load& l, std::int32_t first, std::int32_t last) {
+  first = std::max(first, l.first);
+  last = std::min(last, l.last);
+  if (first >= last) return;
+  for (std::int32_t i = last; i-- > first;) {
+    for (std::int32_t g = 0; g < num_groups(); ++g) lose_part(l, g, i);
+  }
+  if (first == l.first) {
+    l.first = last;
+    l.ready_to = std::max(l.ready_to, last);
+    l.ready_from = std::max(l.ready_from, last);
+  } else if (last == l.last) {
+    l.last = first;
+    l.ready_to = std::min(l.ready_to, first);
+    l.ready_from = std::min(l.ready_from, first);
+  } else {
+    l.ready_to = std::min(l.ready_to, first);
+    l.ready_from = std::max(l.ready_from, last);
+  }
+  if (l.first >= l.last) {
+    l = {};
+  } else {
+    extend_runs(l);
+  }
+}
+
+// ---- from the load into the table
+
+/// Does every window group have what a query behind `blocks` blocks reads of the load? What it reads of the
+/// table is there: blocks leave that only behind the window of an earlier query.
+bool KvManager::window_served(const Load& l, std::int32_t blocks) const {
+  for (std::int32_t g = 0; g < num_groups(); ++g) {
+    for (std::int32_t i = blocks; i-- > std::max(l.first, first_needed(g, blocks * options_.block_tokens));) {
+      if (part(l, g, i).state != PartState::kReady) return false;
+    }
+  }
+  return true;
+}
+
+/// The end of the longest run from the left that can serve queries behind it; l.first if there is none.
+std::int32_t KvManager::adoptable(const Load& l) const {
+  // Short of the load's end, window groups have parts only from the window of that end on: going down, the
+  // first query whose window reaches before those ends the search, so it looks at a window's blocks at most.
+  for (std::int32_t blocks = l.ready_to; blocks > l.first; --blocks) {
+    bool unreserved = false;
+    for (std::int32_t g = 0; g < num_groups(); ++g) {
+      const std::int32_t i = std::max(l.first, first_needed(g, blocks * options_.block_tokens));
+      unreserved |= i < blocks && part(l, g, i).state == PartState::kUnneeded;
+    }
+    if (unreserved) return l.first;
+    if (window_served(l, blocks)) return blocks;
+  }
+  return l.first;
+}
+
+std::int32_t KvManager::adopt_loaded(KvSeq s, const TokenView& log, std::int32_t computed, StepId fence) {
+  Tables& t = at(s);
+  Load& l = t.load;
+  const std::int32_t b = options_.block_tokens;
+  CHECK(!active_ && computed == t.reserved);
+  if (!loading(s) || computed != l.first * b || t.sealed != l.first) return computed;
+  const std::int32_t from = l.first, to = adoptable(l);
+  if (to == from) return computed;
+  for (std::int32_t g = 0; g < num_groups(); ++g) {
+    Table& table = t.groups[idx(g)];
+    BlockPool& pool = groups_[idx(g)].pool;
+    const std::int32_t first = std::min(first_needed(g, to * b), to);
+    for (; table.first < std::min(first, from); ++table.first) {
+      BlockId& block = table.blocks[idx(table.first)];
+      pool.drop(block, fence);  // a step in flight may read it
+      block = kNoBlock;
+    }
+    table.first = first;
+    for (std::int32_t i = from; i < to; ++i) {
+      Part& p = part(l, g, i);
+      l.groups[idx(g)].held -= p.block != kNoBlock ? 1 : 0;
+      if (i < first && p.block != kNoBlock) {
+        pool.drop(p.block, StepId{});
+        p.block = kNoBlock;
+      }
+      table.blocks.push_back(p.block);
+      p = {};
+    }
+  }
+  t.reserved = t.processed = to * b;
+  l.first = to;
+  if (l.first >= l.last) {
+    l = {};
+  } else {
+    extend_runs(l);
+  }
+  publish(s, log, to * b, StepId{});  // no step writes these blocks
+  return to * b;
+}
+
+}  // namespace barg::kv
