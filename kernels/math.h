@@ -1,5 +1,5 @@
-// The vector-math functions of the numerics contract, scalar form: exp, log, silu, the 16-bit float formats
-// and the one reduction tree. Every back end must return these bits; libm is never asked.
+// The vector-math functions of the numerics contract, scalar form: exp, log, silu, the 16-bit and 8-bit float
+// formats and the one reduction tree. Every back end must return these bits; libm is never asked.
 //
 // Invariants:
 //  1. Each function is a fixed sequence of IEEE-754 single operations under round-to-nearest-even. A fused
@@ -119,6 +119,27 @@ static inline std::uint16_t f32_to_bf16(float x) {
   const std::uint32_t bits = float_bits(x);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>(bits >> 16 | 0x40u);
   return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+/// f32 to e4m3fn (sign, 4 bits of exponent with bias 7, 3 of fraction, no infinities), round to nearest even;
+/// beyond 448 it gives 448. REQUIRES no NaN.
+static inline std::uint8_t f32_to_f8(float x) {
+  const std::uint32_t bits = float_bits(x);
+  const std::uint32_t sign = bits >> 24 & 0x80u;
+  std::uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x43e00000u) magnitude = 0x43e00000u;  // 448
+  if (magnitude < 0x3c800000u) {
+    // Below 2^-6: adding 2^14 puts the unit of the last place at 2^-9, so the addition does the rounding.
+    return static_cast<std::uint8_t>(sign | (float_bits(bits_float(magnitude) + 16384.0f) - 0x46800000u));
+  }
+  const std::uint32_t odd = magnitude >> 20 & 1u;
+  return static_cast<std::uint8_t>(sign | (magnitude - 0x3c000000u + 0x7ffffu + odd) >> 20);
+}
+
+/// 1/256 of what an e4m3fn code says, exact: its bits are those of a binary16 whose bias is larger by 8. (The
+/// codes of NaN, which nobody writes, give 1.875.)
+static inline float f8_to_f32_256th(std::uint8_t code) {
+  return f16_to_f32(static_cast<std::uint16_t>((code & 0x80u) << 8 | (code & 0x7fu) << 7));
 }
 
 /// Every float sum over a row: element i is accumulated into lane i % kLanes in ascending order, then the

@@ -114,14 +114,16 @@ struct GatedLinearParams {
 };
 
 /// Where the paged KV of one layer lies. A block's part holds, per layer and kv head, K then V of its tokens;
-/// the order of elements inside a plane belongs to the back end (layout_id). Byte address of head h of block
-/// b: base + b * block_stride + h * head_stride (K plane), + v_offset (V plane).
+/// the order of elements inside a plane belongs to the back end (layout_id), and so do the scales of fp8 and
+/// int8, one for each token, which lie inside the plane too. A token's codes and scale depend on that token's
+/// K or V alone; where one of its numbers is NaN or infinite, whatever reads the token becomes NaN. Byte
+/// address of head h of block b: base + b * block_stride + h * head_stride (K plane), + v_offset (V plane).
 struct KvLayerView {
   std::byte* base;            ///< of this layer in block 0
   std::int64_t block_stride;  ///< bytes
   std::int64_t head_stride;   ///< bytes
   std::int64_t v_offset;      ///< bytes from a head's K plane to its V plane
-  DType dtype;                ///< kF32, kF16 or kBF16
+  DType dtype;                ///< kF32, kF16, kBF16, kF8E4M3 or kI8
   std::int32_t block_tokens;  ///< 16, 32 or 64
   std::int32_t num_kv_heads;
   std::int32_t head_dim;

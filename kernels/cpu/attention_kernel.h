@@ -46,6 +46,7 @@ struct State {
   float max[kMaxItemQueries];
   alignas(64) float lanes[kMaxItemQueries][kLanes];
   alignas(64) float scores[kMaxHeadQueries][kGroupKeys];
+  alignas(64) float k_scale[kGroupKeys], v_scale[kGroupKeys];  ///< of codes
   alignas(64) float new_max[kTiles][kMaxHeadQueries];
   alignas(64) float correction[kTiles][kMaxHeadQueries];
   alignas(64) float acc[kMaxItemFloats];  ///< [kv head][query][width]
@@ -61,6 +62,8 @@ struct GroupView {
   const std::byte* k[kHalves];  ///< element (d, key) of a half: d * k_stride + key
   const std::byte* v[kHalves];  ///< element (key, d): key * dim + d
   std::int64_t k_stride;
+  const std::byte* k_scale[kHalves];
+  const std::byte* v_scale[kHalves];
 };
 
 /// Fetches the blocks of a kv head that will be read soon, piece by piece between pieces of arithmetic.
@@ -188,12 +191,19 @@ void score_all(State& s, std::int64_t q_offset, const GroupView& view, int first
 // --- softmax ---------------------------------------------------------------------------------------------
 
 /// Scores of the tile t of query i, scaled and masked; returns the largest.
+template <class W>
 inline float scale_tile(State& s, int i, int t, Reg scale) {
   float* scores = s.scores[i] + t * kTileKeys;
   const std::uint32_t bits = tile_bits(s, i, t);
   const Reg none = Wide::set(-__builtin_inff());
-  Reg e0 = Wide::mul(Wide::load(scores), scale);
-  Reg e1 = Wide::mul(Wide::load(scores + kHalf), scale);
+  Reg e0 = Wide::load(scores);
+  Reg e1 = Wide::load(scores + kHalf);
+  if constexpr (has_token_scales(W::kType)) {
+    e0 = Wide::mul(e0, Wide::load(s.k_scale + t * kTileKeys));
+    e1 = Wide::mul(e1, Wide::load(s.k_scale + t * kTileKeys + kHalf));
+  }
+  e0 = Wide::mul(e0, scale);
+  e1 = Wide::mul(e1, scale);
   if (bits != 0xffffffffu) {
     e0 = Wide::select(Wide::mask(bits & 0xffffu), e0, none);
     e1 = Wide::select(Wide::mask(bits >> 16), e1, none);
@@ -203,7 +213,9 @@ inline float scale_tile(State& s, int i, int t, Reg scale) {
   return Wide::max_of(Wide::max(e1, Wide::max(e0, none)));  // a NaN score loses, as in the specification
 }
 
-/// Scores become weights e, which are 0 where masked; the lanes move to the new maximum.
+/// Scores become weights e, which are 0 where masked; the lanes move to the new maximum. The scales of codes
+/// become part of the weights.
+template <class W>
 inline void weigh_tile(State& s, int i, int t, float* lanes) {
   float* scores = s.scores[i] + t * kTileKeys;
   const std::uint32_t bits = tile_bits(s, i, t);
@@ -214,19 +226,26 @@ inline void weigh_tile(State& s, int i, int t, float* lanes) {
     e0 = Wide::keep(Wide::mask(bits & 0xffffu), e0);
     e1 = Wide::keep(Wide::mask(bits >> 16), e1);
   }
-  Wide::store(scores, e0);
-  Wide::store(scores + kHalf, e1);
+  if constexpr (has_token_scales(W::kType)) {
+    // A masked weight may become NaN here, by a stale scale: nobody reads it.
+    Wide::store(scores, Wide::mul(e0, Wide::load(s.v_scale + t * kTileKeys)));
+    Wide::store(scores + kHalf, Wide::mul(e1, Wide::load(s.v_scale + t * kTileKeys + kHalf)));
+  } else {
+    Wide::store(scores, e0);
+    Wide::store(scores + kHalf, e1);
+  }
   Wide::store(lanes, Wide::fma(Wide::load(lanes), Wide::set(s.correction[t][i]), Wide::add(e0, e1)));
 }
 
 /// The exponentials of the corrections are taken for 16 queries at once. A tile that a query does not see
 /// corrects by exp(0) = 1.
+template <class W>
 void soften(State& s, int kv, int first_tile, int last_tile) {
   float* max = s.max + kv * s.count;
   const Reg scale = Wide::set(s.p->scale);
   for (int i = 0; i < s.count; ++i) {
     for (int t = first_tile; t <= last_tile; ++t) {
-      const float tile_max = scale_tile(s, i, t, scale);
+      const float tile_max = scale_tile<W>(s, i, t, scale);
       const float new_max = tile_max > max[i] ? tile_max : max[i];
       const bool seen = tile_bits(s, i, t) != 0;
       s.correction[t][i] = seen ? max[i] - new_max : 0.0f;
@@ -241,7 +260,7 @@ void soften(State& s, int kv, int first_tile, int last_tile) {
     }
   }
   for (int i = 0; i < s.count; ++i) {
-    for (int t = first_tile; t <= last_tile; ++t) weigh_tile(s, i, t, s.lanes[kv * s.count + i]);
+    for (int t = first_tile; t <= last_tile; ++t) weigh_tile<W>(s, i, t, s.lanes[kv * s.count + i]);
   }
 }
 
@@ -377,13 +396,28 @@ GroupView view_group(const State& s, std::int32_t group, std::int32_t kv_head, i
     const std::int64_t slot = key % kv.block_tokens;
     view.k[half] = plane + slot * bytes;
     view.v[half] = plane + kv.v_offset + slot * kv.head_dim * bytes;
+    view.k_scale[half] = plane + scales_offset(kv) + slot * 4;
+    view.v_scale[half] = view.k_scale[half] + kv.v_offset;
   }
   for (int half = 0; half < kHalves; ++half) {
     const int other = half < first ? first : half > last ? last : half;
     view.k[half] = view.k[other];
     view.v[half] = view.v[other];
+    view.k_scale[half] = view.k_scale[other];
+    view.v_scale[half] = view.v_scale[other];
   }
   return view;
+}
+
+/// The scales of a group's codes, in the kernels' unit.
+void load_scales(State& s, const GroupView& view, float unit) {
+  const Reg wide = Wide::set(unit);
+  for (int half = 0; half < kHalves; ++half) {
+    const auto* k = reinterpret_cast<const float*>(view.k_scale[half]);
+    const auto* v = reinterpret_cast<const float*>(view.v_scale[half]);
+    Wide::store(s.k_scale + half * kHalf, Wide::mul(Wide::load(k), wide));
+    Wide::store(s.v_scale + half * kHalf, Wide::mul(Wide::load(v), wide));
+  }
 }
 
 /// The blocks that the walk reads after kv head `kv` of `group`.
@@ -416,7 +450,8 @@ void walk_groups(State& s, std::int32_t split) {
       const std::int64_t q_offset =
           std::int64_t{kv} * (s.p->num_q_heads / s.p->kv.num_kv_heads) * s.p->kv.head_dim;
       score_all<W>(s, q_offset, view, first / 2, last / 2, ahead);
-      soften(s, kv, first / 2, last / 2);
+      if constexpr (has_token_scales(W::kType)) load_scales(s, view, code_unit(W::kType));
+      soften<W>(s, kv, first / 2, last / 2);
       weigh_all<W>(s, kv, view, first / 2, last / 2, ahead);
     }
   }
@@ -445,6 +480,8 @@ void walk_split(State& s, std::int32_t split) {
   for (int i = 0; i < queries * s.width; i += 16) Wide::store(s.acc + i, Wide::zero());
   if (s.p->kv.dtype == DType::kF32) return walk_groups<F32>(s, split);
   if (s.p->kv.dtype == DType::kF16) return walk_groups<F16>(s, split);
+  if (s.p->kv.dtype == DType::kF8E4M3) return walk_groups<F8>(s, split);
+  if (s.p->kv.dtype == DType::kI8) return walk_groups<I8>(s, split);
   walk_groups<BF16>(s, split);
 }
 

@@ -26,22 +26,44 @@ void rope_kv_write_avx2(Stream& s, const RopeKvParams& p);
 
 namespace {
 
-// Loads of eight stored elements as f32.
+// Loads of eight stored elements as f32, of codes in the kernels' unit.
 struct F32 {
+  static constexpr DType kType = DType::kF32;
   static constexpr int kBytes = 4;
   static __m256 load(const std::byte* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
 };
 struct F16 {
+  static constexpr DType kType = DType::kF16;
   static constexpr int kBytes = 2;
   static __m256 load(const std::byte* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
 };
 struct BF16 {
+  static constexpr DType kType = DType::kBF16;
   static constexpr int kBytes = 2;
   static __m256 load(const std::byte* p) {
     const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+  }
+};
+
+struct F8 {
+  static constexpr DType kType = DType::kF8E4M3;
+  static constexpr int kBytes = 1;
+  static __m256 load(const std::byte* p) {
+    const __m128i wide = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    // The sign is in all of the upper bits, and one of them too many comes along.
+    const __m128i mask = _mm_set1_epi16(static_cast<short>(0xbfff));
+    return _mm256_cvtph_ps(_mm_and_si128(_mm_slli_epi16(wide, 7), mask));
+  }
+};
+struct I8 {
+  static constexpr DType kType = DType::kI8;
+  static constexpr int kBytes = 1;
+  static __m256 load(const std::byte* p) {
+    const __m128i codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes));
   }
 };
 
@@ -201,12 +223,56 @@ struct Wide {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xd8));
   }
 
+  /// The largest of the magnitudes' bits.
+  static std::uint32_t max_magnitude(Reg a) {
+    const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+    const __m256i eight = _mm256_max_epi32(_mm256_and_si256(_mm256_castps_si256(a.low), magnitude),
+                                           _mm256_and_si256(_mm256_castps_si256(a.high), magnitude));
+    __m128i m = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1));
+    return static_cast<std::uint32_t>(_mm_cvtsi128_si32(m));
+  }
+  /// a * inverse as codes of one byte. REQUIRES no NaN.
+  static void store_f8(std::uint8_t* p, Reg a, float inverse) {
+    const auto narrow = [&](__m256 v) {
+      const __m256 t = limited(v, inverse, 448.0f);
+      const __m256i magnitude = _mm256_and_si256(_mm256_castps_si256(t), _mm256_set1_epi32(0x7fffffff));
+      const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(magnitude, 20), _mm256_set1_epi32(1));
+      const __m256i half = _mm256_add_epi32(_mm256_set1_epi32(0x7ffff - 0x3c000000), odd);
+      const __m256i normal = _mm256_srli_epi32(_mm256_add_epi32(magnitude, half), 20);
+      const __m256 shifted = _mm256_add_ps(_mm256_castsi256_ps(magnitude), _mm256_set1_ps(16384.0f));
+      const __m256i small = _mm256_sub_epi32(_mm256_castps_si256(shifted), _mm256_set1_epi32(0x46800000));
+      const __m256i is_normal = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(0x3c7fffff));
+      const __m256i top = _mm256_srli_epi32(_mm256_castps_si256(t), 24);
+      const __m256i sign = _mm256_and_si256(top, _mm256_set1_epi32(0x80));
+      return _mm256_or_si256(sign, _mm256_blendv_epi8(small, normal, is_normal));
+    };
+    store_bytes(p, narrow(a.low), narrow(a.high));
+  }
+  static void store_i8(std::uint8_t* p, Reg a, float inverse) {
+    const auto narrow = [&](__m256 v) {
+      return _mm256_and_si256(_mm256_cvtps_epi32(limited(v, inverse, 127.0f)), _mm256_set1_epi32(0xff));
+    };
+    store_bytes(p, narrow(a.low), narrow(a.high));
+  }
+
   /// The 32 elements of block b of a row in Form::kInt8.
   static void quantise(Reg v0, Reg v1, const QuantisedRows& out, std::int64_t row, int b) {
     quantise_block(v0.low, v0.high, v1.low, v1.high, out, row, b);
   }
 
  private:
+  static __m256 limited(__m256 v, float inverse, float limit) {
+    const __m256 t = _mm256_min_ps(_mm256_mul_ps(v, _mm256_set1_ps(inverse)), _mm256_set1_ps(limit));
+    return _mm256_max_ps(t, _mm256_set1_ps(-limit));
+  }
+  /// Lanes of 0 .. 255 as bytes.
+  static void store_bytes(std::uint8_t* p, __m256i low, __m256i high) {
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
+    const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+  }
   template <class F>
   static std::uint32_t bits(Reg a, Reg b, F f) {
     return static_cast<std::uint32_t>(_mm256_movemask_ps(f(a.low, b.low)) |

@@ -26,8 +26,9 @@ void rope_kv_write_avx512(Stream& s, const RopeKvParams& p);
 
 namespace {
 
-// Loads of 16 stored elements as f32.
+// Loads of 16 stored elements as f32, of codes in the kernels' unit.
 struct F32 {
+  static constexpr DType kType = DType::kF32;
   static constexpr int kBytes = 4;
   static __m512 load(const std::byte* p) { return _mm512_loadu_ps(p); }
   static __m512 load_half(const std::byte* p) {
@@ -35,6 +36,7 @@ struct F32 {
   }
 };
 struct F16 {
+  static constexpr DType kType = DType::kF16;
   static constexpr int kBytes = 2;
   static __m512 load(const std::byte* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
@@ -44,6 +46,7 @@ struct F16 {
   }
 };
 struct BF16 {
+  static constexpr DType kType = DType::kBF16;
   static constexpr int kBytes = 2;
   static __m512 load(const std::byte* p) {
     const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -53,6 +56,37 @@ struct BF16 {
     const __m256i half = _mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
   }
+};
+
+struct F8 {
+  static constexpr DType kType = DType::kF8E4M3;
+  static constexpr int kBytes = 1;
+  static __m512 load(const std::byte* p) {
+    return widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static __m512 load_half(const std::byte* p) {
+    return widen(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  }
+
+ private:
+  static __m512 widen(__m128i codes) {
+    // The sign is in all of the upper bits, and one of them too many comes along.
+    const __m256i halves = _mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7);
+    return _mm512_cvtph_ps(_mm256_and_si256(halves, _mm256_set1_epi16(static_cast<short>(0xbfff))));
+  }
+};
+struct I8 {
+  static constexpr DType kType = DType::kI8;
+  static constexpr int kBytes = 1;
+  static __m512 load(const std::byte* p) {
+    return widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static __m512 load_half(const std::byte* p) {
+    return widen(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  }
+
+ private:
+  static __m512 widen(__m128i codes) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes)); }
 };
 
 inline __m512i load_i(const void* p) { return _mm512_loadu_si512(p); }
@@ -175,9 +209,40 @@ struct Wide {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(narrow));
   }
 
+  /// The largest of the magnitudes' bits.
+  static std::uint32_t max_magnitude(Reg a) {
+    const __m512i bits = _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7fffffff));
+    return static_cast<std::uint32_t>(_mm512_reduce_max_epi32(bits));
+  }
+  /// a * inverse as codes of one byte. REQUIRES no NaN.
+  static void store_f8(std::uint8_t* p, Reg a, float inverse) {
+    const __m512i t = _mm512_castps_si512(limited(a, inverse, 448.0f));
+    const __m512i magnitude = _mm512_and_si512(t, _mm512_set1_epi32(0x7fffffff));
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(magnitude, 20), _mm512_set1_epi32(1));
+    const __m512i half = _mm512_add_epi32(_mm512_set1_epi32(0x7ffff - 0x3c000000), odd);
+    const __m512i normal = _mm512_srli_epi32(_mm512_add_epi32(magnitude, half), 20);
+    const __m512 shifted = _mm512_add_ps(_mm512_castsi512_ps(magnitude), _mm512_set1_ps(16384.0f));
+    const __m512i small = _mm512_sub_epi32(_mm512_castps_si512(shifted), _mm512_set1_epi32(0x46800000));
+    const Mask is_normal = _mm512_cmpgt_epi32_mask(magnitude, _mm512_set1_epi32(0x3c7fffff));
+    const __m512i sign = _mm512_and_si512(_mm512_srli_epi32(t, 24), _mm512_set1_epi32(0x80));
+    store_bytes(p, _mm512_or_si512(sign, _mm512_mask_mov_epi32(small, is_normal, normal)));
+  }
+  static void store_i8(std::uint8_t* p, Reg a, float inverse) {
+    store_bytes(p, _mm512_cvtps_epi32(limited(a, inverse, 127.0f)));
+  }
+
   /// The 32 elements of block b of a row in Form::kInt8.
   static void quantise(Reg v0, Reg v1, const QuantisedRows& out, std::int64_t row, int b) {
     quantise_block(v0, v1, out, row, b);
+  }
+
+ private:
+  static Reg limited(Reg a, float inverse, float limit) {
+    const Reg t = _mm512_min_ps(_mm512_mul_ps(a, _mm512_set1_ps(inverse)), _mm512_set1_ps(limit));
+    return _mm512_max_ps(t, _mm512_set1_ps(-limit));
+  }
+  static void store_bytes(std::uint8_t* p, __m512i lanes) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(lanes));
   }
 };
 

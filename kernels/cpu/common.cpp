@@ -10,7 +10,9 @@ std::size_t prepared_bytes(std::int32_t rows, std::int32_t k, Recipe recipe) {
 }
 
 std::size_t kv_head_bytes(DType type, std::int32_t block_tokens, std::int32_t head_dim) {
-  return 2 * static_cast<std::size_t>(block_tokens) * head_dim * element_bytes(type);
+  const std::size_t scale = has_token_scales(type) ? sizeof(float) : 0;
+  return 2 * static_cast<std::size_t>(block_tokens) *
+         (static_cast<std::size_t>(head_dim) * element_bytes(type) + scale);
 }
 
 void copy_blocks(Stream&, const BlockCopyParams& p) {

@@ -16,7 +16,8 @@
 // ends with a zero. Rows for it: [rows][(k + 1) / 2][2] bf16.
 //
 // KV planes of one head in one block of B tokens: K transposed, [D][B], so that vector lanes are keys; V is
-// [B][D], so that lanes are head dimensions.
+// [B][D], so that lanes are head dimensions. Of fp8 and int8 these are codes of one byte, and each plane ends
+// with its scales, [B] f32.
 //
 // Everything here is static: see math.h. Thread rule: pure functions.
 #pragma once
@@ -24,6 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "math.h"
 #include "ops.h"
 
 namespace barg::ops::cpu {
@@ -122,7 +124,36 @@ static constexpr std::size_t bf16_rows_bytes(std::int64_t rows, std::int32_t k) 
   return align64(static_cast<std::size_t>(rows) * num_pairs(k) * 4);
 }
 
-static constexpr std::size_t element_bytes(DType float_type) { return float_type == DType::kF32 ? 4 : 2; }
+/// Of an element of K or V.
+static constexpr std::size_t element_bytes(DType kv_type) {
+  return kv_type == DType::kF32 ? 4 : has_token_scales(kv_type) ? 1 : 2;
+}
+
+/// How a token's K or V of one head becomes codes: stored in `scale`, code = round(x * inverse).
+struct TokenScale {
+  float scale, inverse;
+};
+
+/// The largest code.
+static constexpr float code_limit(DType t) { return t == DType::kF8E4M3 ? 448.0f : 127.0f; }
+
+/// What kernels multiply the stored scale with, because of the unit in which they read codes.
+static constexpr float code_unit(DType t) { return t == DType::kF8E4M3 ? 256.0f : 1.0f; }
+
+/// d = max |x| / limit, from the largest of the magnitudes' bits. So small a maximum that d is not a normal
+/// number counts as zero. With a NaN or an infinity among the x the scale is NaN: then so is every score, or
+/// every weighted value, of whoever reads the token.
+static inline TokenScale token_scale(DType t, std::uint32_t max_bits) {
+  if (max_bits >= 0x7f800000u) return {bits_float(0x7fc00000u), 0.0f};
+  const float d = bits_float(max_bits) / code_limit(t);
+  if (d < 1.17549435e-38f) return {0.0f, 0.0f};
+  return {d, 1.0f / d};
+}
+
+/// Bytes from a plane of codes to its scales.
+static constexpr std::int64_t scales_offset(const KvLayerView& kv) {
+  return std::int64_t{kv.block_tokens} * kv.head_dim;
+}
 
 /// Start of the K plane of `head` in physical block `block`; the V plane is v_offset bytes further.
 static inline std::byte* kv_plane(const KvLayerView& kv, BlockId block, std::int32_t head) {

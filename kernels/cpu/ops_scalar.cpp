@@ -321,7 +321,10 @@ void row_stats(Stream&, const RowStatsParams& p) {
 
 // --- attention -------------------------------------------------------------------------------------------
 
+/// An element, or a code in the kernels' unit.
 float kv_load(DType type, const std::byte* plane, std::int64_t index) {
+  if (type == DType::kF8E4M3) return f8_to_f32_256th(static_cast<std::uint8_t>(plane[index]));
+  if (type == DType::kI8) return static_cast<std::int8_t>(plane[index]);
   if (type == DType::kF16) return f16_to_f32(load_u16(plane + index * 2));
   if (type == DType::kBF16) return bf16_to_f32(load_u16(plane + index * 2));
   float v;
@@ -336,6 +339,43 @@ void kv_store(DType type, std::byte* plane, std::int64_t index, float v) {
   }
   const std::uint16_t h = type == DType::kF16 ? f32_to_f16(v) : f32_to_bf16(v);
   std::memcpy(plane + index * 2, &h, 2);
+}
+
+/// What the scores of a key, or the weights of a value, are multiplied with.
+float kv_scale(const KvLayerView& kv, const std::byte* plane, std::int32_t slot) {
+  float scale;
+  std::memcpy(&scale, plane + scales_offset(kv) + slot * 4, 4);
+  return scale * code_unit(kv.dtype);
+}
+
+/// K (stride: the block's tokens) or V (stride 1) of one token and head: element d goes to index + d * stride.
+/// Codes: the scale from token_scale; t = x * inverse; the code is t rounded half to even, within the limit.
+void kv_store_token(const KvLayerView& kv, std::byte* plane, std::int32_t slot, const float* x,
+                    std::int64_t index, std::int64_t stride) {
+  if (!has_token_scales(kv.dtype)) {
+    for (std::int32_t d = 0; d < kv.head_dim; ++d) kv_store(kv.dtype, plane, index + d * stride, x[d]);
+    return;
+  }
+  std::uint32_t max_bits = 0;  // magnitudes compare like integers, and a NaN is above them all
+  for (std::int32_t d = 0; d < kv.head_dim; ++d) {
+    const std::uint32_t bits = float_bits(x[d]) & 0x7fffffffu;
+    max_bits = bits > max_bits ? bits : max_bits;
+  }
+  const TokenScale scale = token_scale(kv.dtype, max_bits);
+  std::memcpy(plane + scales_offset(kv) + slot * 4, &scale.scale, 4);
+  for (std::int32_t d = 0; d < kv.head_dim; ++d) {
+    std::uint8_t code = 0;
+    if (scale.inverse != 0.0f) {
+      float t = x[d] * scale.inverse;
+      const float limit = code_limit(kv.dtype);
+      t = t < limit ? t : limit;
+      t = t > -limit ? t : -limit;
+      code = kv.dtype == DType::kF8E4M3
+                 ? f32_to_f8(t)
+                 : static_cast<std::uint8_t>(static_cast<std::int8_t>((t + math::kRound) - math::kRound));
+    }
+    plane[index + d * stride] = static_cast<std::byte>(code);
+  }
 }
 
 /// Pairs (i, i + half): a' = a cos - b sin, b' = b cos + a sin, both products rounded.
@@ -369,10 +409,8 @@ void rope_kv_write(Stream&, const RopeKvParams& p) {
         rotate(k, cos, sin, half);
         std::byte* k_plane = kv_plane(kv, block, h);
         std::byte* v_plane = k_plane + kv.v_offset;
-        for (std::int32_t d = 0; d < dim; ++d) {
-          kv_store(kv.dtype, k_plane, std::int64_t{d} * kv.block_tokens + slot, k[d]);
-          kv_store(kv.dtype, v_plane, std::int64_t{slot} * dim + d, v[d]);
-        }
+        kv_store_token(kv, k_plane, slot, k, slot, kv.block_tokens);
+        kv_store_token(kv, v_plane, slot, v, std::int64_t{slot} * dim, 1);
       }
     }
   }
@@ -395,7 +433,8 @@ struct Query {
 /// Keys [begin, end) of one split, tile after tile. In a tile: scores = (chain of fma over d) * scale; the
 /// running maximum moves; c = exp(old max - new max); e_j = exp(score_j - new max), 0 where masked;
 /// lane l of the sum = fma(lane, c, e_l + e_(l+16)); acc = acc * c, then fma(e_j, v_j, acc) over visible keys
-/// in ascending order. Key j of the tile belongs to lane j % 16.
+/// in ascending order. Key j of the tile belongs to lane j % 16. Where K and V are codes, a score is
+/// ((chain over codes) * the key's scale) * scale, and a weight is (e_j * the value's scale).
 Partial attend_split(const AttentionParams& p, const Query& query, std::int32_t begin, std::int32_t end) {
   const KvLayerView& kv = p.kv;
   Partial out;
@@ -413,6 +452,7 @@ Partial attend_split(const AttentionParams& p, const Query& query, std::int32_t 
       for (std::int32_t d = 0; d < kv.head_dim; ++d) {
         dot = fma(query.q[d], kv_load(kv.dtype, plane, std::int64_t{d} * kv.block_tokens + slot), dot);
       }
+      if (has_token_scales(kv.dtype)) dot = dot * kv_scale(kv, plane, slot);
       e[j - tile] = dot * p.scale;
       max = e[j - tile] > max ? e[j - tile] : max;
     }
@@ -424,9 +464,11 @@ Partial attend_split(const AttentionParams& p, const Query& query, std::int32_t 
     for (std::int32_t j = from; j <= to; ++j) {
       const std::byte* plane =
           kv_plane(kv, query.block_table[j / kv.block_tokens], query.kv_head) + kv.v_offset;
-      const std::int64_t slot = std::int64_t{j % kv.block_tokens} * kv.head_dim;
+      const std::int32_t slot = j % kv.block_tokens;
+      const float weight = has_token_scales(kv.dtype) ? e[j - tile] * kv_scale(kv, plane, slot) : e[j - tile];
       for (std::int32_t d = 0; d < kv.head_dim; ++d) {
-        out.acc[d] = fma(e[j - tile], kv_load(kv.dtype, plane, slot + d), out.acc[d]);
+        const float v = kv_load(kv.dtype, plane, std::int64_t{slot} * kv.head_dim + d);
+        out.acc[d] = fma(weight, v, out.acc[d]);
       }
     }
   }

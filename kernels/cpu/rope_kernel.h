@@ -34,7 +34,38 @@ inline void put(const T* k, const T* v, std::int32_t count, T* column, std::int3
   }
 }
 
+/// The codes of x, element d at codes[d * stride], and their scale.
+void store_codes(const KvLayerView& kv, std::byte* plane, std::int32_t slot, const float* x, std::byte* codes,
+                 std::int32_t stride) {
+  std::uint32_t max_bits = 0;
+  for (std::int32_t d = 0; d < kv.head_dim; d += 16) {
+    const std::uint32_t bits = Wide::max_magnitude(Wide::load_some(x + d, kv.head_dim - d));
+    max_bits = bits > max_bits ? bits : max_bits;
+  }
+  const TokenScale scale = token_scale(kv.dtype, max_bits);
+  __builtin_memcpy(plane + scales_offset(kv) + slot * 4, &scale.scale, 4);
+  for (std::int32_t d = 0; d < kv.head_dim; d += 16) {
+    const std::int32_t count = min_of(16, kv.head_dim - d);
+    alignas(16) std::uint8_t some[16] = {};
+    if (scale.inverse != 0.0f) {
+      const Wide::Reg wide = Wide::load_some(x + d, count);
+      if (kv.dtype == DType::kF8E4M3) {
+        Wide::store_f8(some, wide, scale.inverse);
+      } else {
+        Wide::store_i8(some, wide, scale.inverse);
+      }
+    }
+    for (std::int32_t i = 0; i < count; ++i)
+      codes[std::int64_t{d + i} * stride] = static_cast<std::byte>(some[i]);
+  }
+}
+
 void store_kv(const KvLayerView& kv, std::byte* plane, std::int32_t slot, const float* k, const float* v) {
+  if (has_token_scales(kv.dtype)) {
+    std::byte* const values = plane + kv.v_offset;
+    store_codes(kv, plane, slot, k, plane + slot, kv.block_tokens);
+    return store_codes(kv, values, slot, v, values + std::int64_t{slot} * kv.head_dim, 1);
+  }
   const std::int32_t tokens = kv.block_tokens;
   std::byte* values = plane + kv.v_offset;
   for (std::int32_t d = 0; d < kv.head_dim; d += 16) {

@@ -189,15 +189,20 @@ std::vector<float> run_alone(Isa isa, int threads, const Shape& shape, const Seq
   return runner.run(sequence, chunk);
 }
 
-double stored(DType type, float x) {
-  if (type == DType::kF16) return ops::f16_to_f32(ops::f32_to_f16(x));
-  if (type == DType::kBF16) return ops::bf16_to_f32(ops::f32_to_bf16(x));
-  return x;
+/// Rows of `dim` numbers as they are stored.
+std::vector<double> stored(DType type, const std::vector<float>& x, int dim) {
+  std::vector<double> out;
+  for (std::size_t i = 0; i < x.size(); i += static_cast<std::size_t>(dim)) {
+    const StoredToken token(type, &x[i], dim);
+    out.insert(out.end(), token.values.begin(), token.values.end());
+  }
+  return out;
 }
 
 /// Softmax attention in double, without tiles (no rotation).
 std::vector<double> attention_f64(const Shape& s, const Sequence& seq) {
   std::vector<double> out;
+  const auto k = stored(s.dtype, seq.k, s.dim), v = stored(s.dtype, seq.v, s.dim);
   for (int p = 0; p < seq.length; ++p) {
     for (int h = 0; h < s.q_heads; ++h) {
       const int kv = h / (s.q_heads / s.kv_heads);
@@ -207,10 +212,10 @@ std::vector<double> attention_f64(const Shape& s, const Sequence& seq) {
       for (int j = s.window > 0 ? std::max(0, p - s.window + 1) : 0; j <= p; ++j) {
         const std::size_t at = static_cast<std::size_t>((j * s.kv_heads + kv) * s.dim);
         double dot = 0.0;
-        for (int d = 0; d < s.dim; ++d) dot += q[d] * stored(s.dtype, seq.k[at + d]);
+        for (int d = 0; d < s.dim; ++d) dot += q[d] * k[at + d];
         const double e = std::exp(dot * 0.3f);
         sum += e;
-        for (int d = 0; d < s.dim; ++d) acc[d] += e * stored(s.dtype, seq.v[at + d]);
+        for (int d = 0; d < s.dim; ++d) acc[d] += e * v[at + d];
       }
       for (const double a : acc) out.push_back(a / sum);
     }
@@ -230,6 +235,15 @@ const Shape kShapes[] = {
     {4, 4, 100, 0, DType::kF16},  // heads that are no whole vectors
     {4, 2, 20, 40, DType::kBF16},
     {3, 1, 6, 0, DType::kF32},
+    {9, 3, 64, 0, DType::kF8E4M3},
+    {9, 3, 64, 0, DType::kI8},
+    {6, 1, 128, 33, DType::kF8E4M3},
+    {8, 2, 96, 40, DType::kI8},
+    {2, 1, 256, 300, DType::kI8},
+    {2, 1, 256, 0, DType::kF8E4M3},
+    {4, 4, 100, 0, DType::kF8E4M3},
+    {4, 2, 20, 40, DType::kI8},
+    {3, 1, 6, 1, DType::kF8E4M3},
 };
 
 TEST(Attention, AgreesWithDouble) {
@@ -298,7 +312,7 @@ TEST(Attention, LengthsOnBothSidesOfTileAndSplitEdges) {
 
 TEST(Attention, BatchMatesChangeNothing) {
   Random random(25);
-  for (const Shape& shape : {kShapes[1], kShapes[3]}) {
+  for (const Shape& shape : {kShapes[1], kShapes[3], kShapes[11], kShapes[14]}) {
     std::vector<Sequence> sequences;
     for (const int length : {300, 40, 1, 129, 64}) sequences.emplace_back(shape, length, random);
     Runner runner(Isa::kAuto, 2, shape, 16, 60, 5);
@@ -324,7 +338,8 @@ TEST(Attention, BatchMatesChangeNothing) {
 TEST(Attention, SplitsInParallelChangeNothing) {
   Random random(28);
   for (const Shape& shape :
-       {Shape{2, 1, 16, 0, DType::kF16}, Shape{2, 1, 16, 700, DType::kF32}, Shape{18, 1, 8}}) {
+       {Shape{2, 1, 16, 0, DType::kF16}, Shape{2, 1, 16, 700, DType::kF32}, Shape{18, 1, 8},
+        Shape{2, 1, 16, 700, DType::kF8E4M3}, Shape{2, 1, 16, 0, DType::kI8}}) {
     std::vector<Sequence> sequences;
     for (const int length : {1700, 1025, 1024, 600, 513, 257, 40, 1})
       sequences.emplace_back(shape, length, random);
@@ -360,11 +375,10 @@ TEST(Attention, SplitsInParallelChangeNothing) {
 TEST(Attention, RandomCallsHaveTheScalarBits) {
   Random random(29);
   constexpr int kDims[] = {32, 64, 80, 96, 100, 128, 160, 256};
-  constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
-  for (int round = 0; round < 45; ++round) {
+  for (int round = 0; round < 75; ++round) {
     Shape shape{0, random.between(1, 3), kDims[random.below(8)]};
     shape.q_heads = shape.kv_heads * random.between(1, shape.dim > 128 ? 4 : 16);
-    shape.dtype = kTypes[random.below(3)];
+    shape.dtype = kKvTypes[random.below(5)];
     shape.window = random.below(3) == 0 ? random.between(1, 120) : 0;
     // The scalar kernel is slow: long sequences for small shapes only.
     const int most = std::clamp(200000 / (shape.q_heads * shape.dim), 40, 600);
@@ -400,7 +414,8 @@ TEST(Attention, TensOfThousandsOfHeadsHaveTheScalarBits) {
 /// A step as the engine makes them: many sequences decode, far apart in length, beside a chunk of a prompt.
 TEST(Attention, ManyDecodesBesideAPromptHaveTheScalarBits) {
   Random random(30);
-  for (const Shape& shape : {Shape{9, 3, 64, 0, DType::kF16}, Shape{4, 4, 32, 90, DType::kBF16}}) {
+  for (const Shape& shape : {Shape{9, 3, 64, 0, DType::kF16}, Shape{4, 4, 32, 90, DType::kBF16},
+                             Shape{9, 3, 64, 0, DType::kI8}, Shape{4, 4, 32, 90, DType::kF8E4M3}}) {
     std::vector<Sequence> sequences;
     for (int i = 0; i < 32; ++i)
       sequences.emplace_back(shape, i % 9 == 0 ? 300 + i : random.between(3, 60), random);
@@ -448,13 +463,49 @@ TEST(Attention, ExtremeScoresStayFiniteAndEqual) {
   EXPECT_LE(distance(scalar, attention_f64(shape, sequence)), 1e-3);
 }
 
+/// One number that is none spoils the rows that see it, all of their numbers and nothing else.
+TEST(Attention, NotANumberSpoilsExactlyWhoSeesIt) {
+  Random random(32);
+  constexpr int kLength = 130, kBad = 70, kWindow = 40;
+  for (const DType dtype : {DType::kF8E4M3, DType::kI8}) {
+    const Shape shape{4, 2, 48, kWindow, dtype};
+    const Sequence good(shape, kLength, random), mate(shape, kLength, random);
+    const auto want = run_alone(Isa::kScalar, 1, shape, good, 16, kLength);
+    const auto want_mate = run_alone(Isa::kScalar, 1, shape, mate, 16, kLength);
+    for (const float bad : {std::nanf(""), INFINITY, -INFINITY}) {
+      for (const bool in_k : {true, false}) {
+        Sequence spoiled = good;
+        // The second kv head: query heads 2 and 3.
+        (in_k ? spoiled.k : spoiled.v)[static_cast<std::size_t>((kBad * 2 + 1) * shape.dim + 17)] = bad;
+        auto isas = vector_isas();
+        isas.push_back(Isa::kScalar);
+        for (const Isa isa : isas) {
+          Runner runner(isa, 2, shape, 16, 40, 3);
+          auto a = runner.start(spoiled), b = runner.start(mate);
+          while (a.done < kLength) runner.step({&a, &b}, {23, 11});
+          while (b.done < kLength) runner.step({&b}, {50});
+          EXPECT_TRUE(same(b.out, want_mate));
+          for (std::size_t i = 0; i < a.out.size(); ++i) {
+            const int row = static_cast<int>(i) / (shape.q_heads * shape.dim);
+            const int head = static_cast<int>(i) / shape.dim % shape.q_heads;
+            const bool sees = row >= kBad && row < kBad + kWindow && head >= 2;
+            ASSERT_TRUE(sees ? std::isnan(a.out[i]) : same_bits(a.out[i], want[i]))
+                << ops::isa_name(isa) << " " << name(shape) << " " << bad << (in_k ? " in k" : " in v")
+                << ", row " << row << " head " << head << ": " << a.out[i];
+          }
+        }
+      }
+    }
+  }
+}
+
 // --- the KV write ----------------------------------------------------------------------------------------
 
 TEST(RopeKvWrite, RotatesByHalvesAndStoresRounded) {
   Random random(27);
   for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAuto}) {
     if (!ops::isa_supported(isa)) continue;
-    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const DType dtype : kKvTypes) {
       for (const auto& [dim, rotary] : {std::pair{16, 16}, {64, 64}, {24, 12}, {96, 48}, {8, 0}, {40, 40}}) {
         auto d = device(isa);
         const int rows = 5;
@@ -487,14 +538,20 @@ TEST(RopeKvWrite, RotatesByHalvesAndStoresRounded) {
                                              sin.data(), rotary, 3, arena.view, &segment, 1});
         EXPECT_TRUE(same(want_q, q));
         EXPECT_TRUE(same(want_k, k));
-        const std::size_t element = dtype == DType::kF32 ? 4 : 2;
-        const auto at = [&](const std::byte* plane, std::size_t i) {
+        const std::size_t element = block_bytes(dtype);
+        // Element i of a plane, of a token in this slot.
+        const auto at = [&](const std::byte* plane, std::size_t i, std::size_t slot) -> double {
           std::uint32_t bits = 0;
           std::memcpy(&bits, plane + i * element, element);
-          return dtype == DType::kF32   ? ops::bits_float(bits)
-                 : dtype == DType::kF16 ? ops::f16_to_f32(static_cast<std::uint16_t>(bits))
-                                        : ops::bf16_to_f32(static_cast<std::uint16_t>(bits));
+          if (dtype == DType::kF32) return ops::bits_float(bits);
+          if (dtype == DType::kF16) return ops::f16_to_f32(static_cast<std::uint16_t>(bits));
+          if (dtype == DType::kBF16) return ops::bf16_to_f32(static_cast<std::uint16_t>(bits));
+          float scale;
+          std::memcpy(&scale, plane + 16 * dim + slot * 4, 4);
+          const auto code = static_cast<std::uint8_t>(bits);
+          return (dtype == DType::kI8 ? static_cast<std::int8_t>(code) : f8_value(code)) * scale;
         };
+        const auto stored_k = stored(dtype, want_k, dim), stored_v = stored(dtype, v, dim);
         for (int r = 0; r < rows; ++r) {
           const std::byte* block = arena.view.base + table[(begin + r) / 16] * arena.view.block_stride;
           const std::size_t slot = static_cast<std::size_t>((begin + r) % 16);
@@ -502,8 +559,8 @@ TEST(RopeKvWrite, RotatesByHalvesAndStoresRounded) {
             for (int i = 0; i < dim; ++i) {
               const std::size_t source = static_cast<std::size_t>((r * 2 + h) * dim + i);
               const std::byte* plane = block + h * arena.view.head_stride;
-              ASSERT_EQ(at(plane, static_cast<std::size_t>(i) * 16 + slot), stored(dtype, want_k[source]));
-              ASSERT_EQ(at(plane + arena.view.v_offset, slot * dim + i), stored(dtype, v[source]));
+              ASSERT_EQ(at(plane, static_cast<std::size_t>(i) * 16 + slot, slot), stored_k[source]);
+              ASSERT_EQ(at(plane + arena.view.v_offset, slot * dim + i, slot), stored_v[source]);
             }
           }
         }

@@ -202,7 +202,7 @@ TEST(Bounds, RopeAndAttention) {
   constexpr int kHeads = 4, kKvHeads = 2, kBlock = 16, kRows = 2 * kBlock;
   const BlockId table[] = {0, 1};
   const ops::Segment segment{0, kRows, 0, table};
-  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+  for (const DType type : kKvTypes) {
     for (const int dim : {2, 6, 8, 20, 24, 64, 80, 100, 250}) {
       const auto q = random.normals(size(kRows * kHeads, dim));
       const auto k = random.normals(size(kRows * kKvHeads, dim)),

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -74,6 +75,56 @@ inline void dequantise(DType type, const std::uint8_t* b, float* out) {
     if (type == DType::kQ4_1) out[i] = d * static_cast<float>(nibble) + ops::f16_to_f32(u16(2));
   }
 }
+
+inline constexpr DType kKvTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kI8};
+
+/// The value of an e4m3fn code, from the format's description.
+inline double f8_value(int code) {
+  const int exponent = code >> 3 & 15;
+  const double magnitude =
+      exponent == 0 ? std::ldexp(code & 7, -9) : std::ldexp(8 + (code & 7), exponent - 10);
+  return code < 128 ? magnitude : -magnitude;
+}
+
+/// The code nearest to x, the even one of two; found by trying all of them.
+inline int nearest_f8(double x) {
+  int best = 0;
+  for (int code = 1; code < 127; ++code) {
+    const double distance = std::abs(f8_value(code) - std::abs(x));
+    const double least = std::abs(f8_value(best) - std::abs(x));
+    if (distance < least || (distance == least && code % 2 == 0)) best = code;
+  }
+  return best + (std::signbit(x) ? 128 : 0);
+}
+
+/// One token's K or V of a head as it is stored. REQUIRES finite numbers.
+struct StoredToken {
+  StoredToken(DType type, const float* x, int dim) {
+    for (int d = 0; d < dim; ++d) {
+      if (type == DType::kF32) values.push_back(x[d]);
+      if (type == DType::kF16) values.push_back(ops::f16_to_f32(ops::f32_to_f16(x[d])));
+      if (type == DType::kBF16) values.push_back(ops::bf16_to_f32(ops::f32_to_bf16(x[d])));
+    }
+    if (!has_token_scales(type)) return;
+    float most = 0.0f;
+    for (int d = 0; d < dim; ++d) most = std::max(most, std::abs(x[d]));
+    const float limit = type == DType::kI8 ? 127.0f : 448.0f;
+    scale = most / limit;
+    if (scale < 1.17549435e-38f) scale = 0.0f;
+    const float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+    for (int d = 0; d < dim; ++d) {
+      const float t = std::clamp(x[d] * inverse, -limit, limit);
+      const int code = scale == 0.0f        ? 0
+                       : type == DType::kI8 ? static_cast<int>(std::nearbyint(t))
+                                            : nearest_f8(t);
+      codes.push_back(static_cast<std::uint8_t>(code));
+      values.push_back((type == DType::kI8 ? code : f8_value(code)) * scale);
+    }
+  }
+  float scale = 1.0f;
+  std::vector<std::uint8_t> codes;
+  std::vector<double> values;
+};
 
 /// A random [n, k] matrix: file bytes, exact values, packed form.
 struct Weights {
