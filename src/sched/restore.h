@@ -1,0 +1,105 @@
+// What the scheduler keeps about blocks that come back from the tiers: the rules, the state of one sequence's restore,
+// and the counters. The walk is in scheduler_tiers.cpp.
+//
+//            ask              answer, timeout          admit: device's hit + load, one transaction
+//   (none) ------> kAsked ---------------------> kAnswered ---------+-----> kReloading: running, not served
+//      ^              ^      shrunk hit: again,      |              |           | all parts ended, or deadline
+//      |              +------------------------------+              |           v
+//      |                     a few times             |              |        kMore: running; the next plan loads another
+//      |                                             |              |           | leg of the run, or nothing more
+//      |                                 recompute   v              v           |
+//      +---------- preempted, paused, ended ------ kDone <---- kMeeting <-------+
+//                                                        both ends: running, served; its front adopts what has come
+//
+// A sequence in kAsked or kAnswered waits and holds nothing; kReloading and kMeeting hold the blocks that their load
+// fills, and leaving them for any reason cancels the load exactly once.
+// Engine thread only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "sched/restore_planner.h"
+#include "sched/tier_plan.h"
+
+namespace barg::sched {
+
+struct TierRules {
+  bool enabled = false;
+  PlannerRules planner;            ///< with the mode: auto | reload | recompute | both
+  double load_share = 0.5;         ///< of the blocks that are free, loads may hold this share
+  double lookup_timeout_s = 0.1;   ///< a lookup is answered by then; twice this without an answer: recompute
+  double answer_age_s = 5;         ///< a sequence that waits longer asks again
+  std::int32_t asks = 3;           ///< lookups of one admission, if the device's hit keeps shrinking below the answer
+  std::int32_t lookups_most = 16;  ///< lookups that wait for their answers at once
+  std::int32_t saves_per_plan = 8; ///< early copies a plan may ask for
+  std::int32_t explore_every = 4;  ///< runs recomputed because their tier is slow, of which one measures it again
+};
+
+enum class RestoreState : std::uint8_t { kAsked, kAnswered, kReloading, kMeeting, kMore, kDone };
+
+/// Of one sequence, from its lookup until it leaves the running.
+struct Restore {
+  RestoreState state = RestoreState::kAsked;
+  std::int32_t asks = 0;
+
+  // -- the lookup and its answer
+  LookupId lookup{};
+  double asked_s = 0;
+  std::int32_t first = 0;            ///< index of places[0]
+  std::int32_t asked = 0;            ///< blocks asked for
+  std::vector<Place> places;         ///< of consecutive blocks that can be restored: the farthest of their parts
+  std::vector<Place> parts;          ///< [block][group], as answered
+  std::array<PlaceSpeed, kNumPlaces> speeds{};
+  bool chosen = false;               ///< a plan has been made and counted
+
+  // -- the load
+  LoadId load{};
+  RestorePlan plan;
+  double started_s = 0;
+  double deadline_s = 0;
+  std::int64_t parts_left = 0;
+  std::array<double, kNumPlaces> got_bytes{};
+  std::array<double, kNumPlaces> first_part_s{}, last_part_s{};  ///< since started_s; 0 = none yet
+  std::int32_t got_blocks = 0;       ///< (about) that have come, for the rate at which the rest will
+
+  // -- predicted against actual
+  bool first_admission = false;      ///< its tokens count as cached in the request's stats
+  double begun_s = 0;                ///< when the run began to come back
+  std::int32_t run_end = 0;          ///< tokens; when so many are processed, the run is back. 0 = not measured
+  RestorePlan forecast;              ///< of the whole run
+
+  bool waits() const { return state == RestoreState::kAsked || state == RestoreState::kAnswered; }
+  bool loads() const { return state == RestoreState::kReloading || state == RestoreState::kMeeting; }
+};
+
+inline constexpr std::size_t kRegretBuckets = 8;
+/// Upper ends of actual / best forecast; the last bucket has none.
+inline constexpr std::array<double, kRegretBuckets - 1> kRegretBounds{0.8, 1, 1.1, 1.25, 1.5, 2, 4};
+
+/// Only ever grow.
+struct TierCounters {
+  std::uint64_t lookups = 0, answers = 0, lookup_timeouts = 0;
+  std::uint64_t late_events = 0;                       ///< of lookups and loads that nobody waits for any more
+  std::uint64_t blocks_asked = 0;
+  std::array<std::uint64_t, kNumPlaces + 1> blocks_found{};   ///< by place (kNowhere too), of answers
+  std::array<std::uint64_t, kNumRestoreChoices> plans{};      ///< sequences with something to restore, by choice
+  std::uint64_t trials = 0;                            ///< loads to learn a tier's speed
+  std::uint64_t loads = 0, more_legs = 0;              ///< load commands; of these: further legs of a run
+  std::uint64_t parts_asked = 0, parts_loaded = 0, parts_failed = 0, parts_cancelled = 0;
+  std::array<std::uint64_t, kNumPlaces> blocks_restored{};    ///< adopted by sequences, by place
+  std::uint64_t tokens_restored = 0;
+  std::uint64_t blocks_passed = 0;                     ///< asked for, but computed first (both ends)
+  std::uint64_t loads_cancelled = 0;                   ///< by the end, pause or preemption of their sequence
+  std::uint64_t deadlines = 0;                         ///< loads given up
+  std::uint64_t load_waits = 0;                        ///< plans in which a sequence waited for another's load
+  std::array<std::uint64_t, 3> saves{};                ///< by SaveCommand::Why
+  // Of restores that came to their end:
+  std::uint64_t measured = 0;
+  double predicted_s = 0, actual_s = 0;
+  double regret_s = 0;                                 ///< actual beyond the best forecast of the three ways
+  std::array<std::uint64_t, kRegretBuckets> regret{};  ///< actual / best forecast, by kRegretBounds
+};
+
+}  // namespace barg::sched
