@@ -17,8 +17,8 @@ int main(int argc, char** argv) {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     const std::size_t equals = text.find('=');
-    if (equals == std::string_view::npos || !(text.starts_with("BARG_") || text.starts_with("HOME=")))
-      continue;
+    const bool wanted = text.starts_with("BARG_") || text.starts_with("HOME=") || text.starts_with("XDG_STATE_HOME=");
+    if (equals == std::string_view::npos || !wanted) continue;
     environment.emplace(text.substr(0, equals), text.substr(equals + 1));
   }
   barg::cli::Io io{.in = std::cin,

@@ -35,6 +35,7 @@ std::string values_of(const Option& option) {
     case Kind::kPath:
       return "path";
     case Kind::kList:
+    case Kind::kSpecs:
       return "list";
     case Kind::kBool:
       return "true, false";
@@ -60,6 +61,8 @@ std::string value_name(const Option& option) {
       return " PATH";
     case Kind::kList:
       return " A,B";
+    case Kind::kSpecs:
+      return " SPEC";
     case Kind::kBool:
       return "";
     case Kind::kBytes:
@@ -168,9 +171,9 @@ std::string options_markdown() {
       "from.\n\n"
       "A *size* is a number of bytes, or a number with KiB, MiB, GiB, TiB. A *time* is in seconds, or a "
       "number with\n"
-      "ms, s, m, h. A *list* is `[a, b]` in YAML, and in flags and variables separated by commas (or the "
-      "flag given\n"
-      "more than once). An empty variable counts as absent.\n";
+      "ms, s, m, h. A *list* is `[a, b]` in YAML, and in flags and variables separated by commas, "
+      "tiers by\n"
+      "semicolons (or the flag given more than once). An empty variable counts as absent.\n";
   std::string_view section;
   for (const Option& option : schema()) {
     if (section_of(option) != section) {

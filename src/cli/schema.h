@@ -25,6 +25,7 @@ enum class Kind : std::uint8_t {
   kPath,    // text; a leading ~/ is the home directory
   kChoice,  // one of Option::choices
   kList,    // YAML list; on the command line repeated or separated by commas
+  kSpecs,   // the same of elements that have commas themselves: separated by semicolons
   kBool,    // flag --name and --no-name; elsewhere true or false
   kInteger,
   kBytes,     // whole number, or a number with KiB, MiB, GiB, TiB
@@ -48,6 +49,10 @@ struct Option {
   double unit = 1;      ///< a duration's field holds seconds times this (1000: milliseconds)
   bool secret = false;  ///< never printed
 };
+
+inline bool is_list(const Option& option) {
+  return option.kind == Kind::kList || option.kind == Kind::kSpecs;
+}
 
 /// Every option, grouped by section in the order of Config.
 std::span<const Option> schema();

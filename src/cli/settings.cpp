@@ -23,6 +23,7 @@ class Loader {
     for (const auto& [name, value] : sources_.environment) read_variable(name, value);
     for (const FlagValue& flag : sources_.flags) read_flag(flag);
     expand_home();
+    settings_.state_directory = state_directory();
     // Only values that are each in range can contradict one another.
     if (problems_.sentences.empty()) problems_.sentences = cross_check(settings_.config, settings_.warnings);
     if (!problems_.sentences.empty()) return std::unexpected(std::move(problems_));
@@ -67,7 +68,7 @@ class Loader {
     }
     const Option* option = find_key(entry.key);
     if (option == nullptr) return unknown_key(entry, where);
-    if (option->kind == Kind::kList) {
+    if (is_list(*option)) {
       if (entry.type != Type::kList) return problem(subject + " must be a list, as [a, b].");
       return accept(*option, assign_list(*option, entry.items, settings_.config), where, subject);
     }
@@ -134,16 +135,16 @@ class Loader {
   }
 
   Problem assign_words(const Option& option, const std::string& value) {
-    if (option.kind == Kind::kList) return assign_list(option, split_list(value), settings_.config);
+    if (is_list(option)) return assign_list(option, split_list(option, value), settings_.config);
     return assign(option, value, settings_.config);
   }
 
   void read_flag(const FlagValue& flag) {
     const std::size_t before = problems_.sentences.size();
     const Option& option = *flag.option;
-    if (option.kind == Kind::kList) {
+    if (is_list(option)) {
       std::vector<std::string>& items = lists_[&option];
-      for (std::string& item : split_list(flag.value)) items.push_back(std::move(item));
+      for (std::string& item : split_list(option, flag.value)) items.push_back(std::move(item));
       accept(option, assign_list(option, items, settings_.config), std::string(option.flag), flag.flag);
     } else if (option.kind == Kind::kBool && flag.value.empty()) {
       const bool on = flag.flag == option.flag;
@@ -154,18 +155,37 @@ class Loader {
     problems_.in_flags |= problems_.sentences.size() > before;
   }
 
+  std::string variable(std::string_view name) const {
+    const auto found = sources_.environment.find(name);
+    return found == sources_.environment.end() ? std::string() : found->second;
+  }
+
   void expand_home() {
-    const auto home = sources_.environment.find("HOME");
+    constexpr std::string_view kTierPath = "path=~/";
     for (const Option& option : schema()) {
-      if (option.kind != Kind::kPath) continue;
-      std::string& path = *std::get<std::string*>(option.field(settings_.config));
-      if (!path.starts_with("~/")) continue;
-      if (home == sources_.environment.end() || home->second.empty()) {
-        problem(std::string(option.key) + " starts with ~/, but HOME is not set.");
-      } else {
-        path.replace(0, 1, home->second);
+      const FieldRef field = option.field(settings_.config);
+      if (option.kind == Kind::kPath) expand_home(option, *std::get<std::string*>(field), 0);
+      if (option.kind != Kind::kSpecs) continue;
+      for (std::string& spec : *std::get<std::vector<std::string>*>(field)) {
+        const std::size_t path = spec.find(kTierPath);
+        if (path != std::string::npos) expand_home(option, spec, path + kTierPath.find('~'));
       }
     }
+  }
+
+  void expand_home(const Option& option, std::string& text, std::size_t at) {
+    if (text.compare(at, 2, "~/") != 0) return;
+    const std::string home = variable("HOME");
+    if (home.empty()) return problem(std::string(option.key) + " has a path from ~/, but HOME is not set.");
+    text.replace(at, 1, home);
+  }
+
+  /// By the XDG base directory specification: a relative path there is to be ignored.
+  std::string state_directory() const {
+    const std::string state = variable("XDG_STATE_HOME");
+    if (state.starts_with('/')) return state;
+    const std::string home = variable("HOME");
+    return home.empty() ? home : home + "/.local/state";
   }
 
   const Sources& sources_;
@@ -195,6 +215,9 @@ std::vector<std::string> cross_check(const Config& config, std::vector<std::stri
   if (config.model.numerics == "f32" && config.kv.dtype != "auto" && config.kv.dtype != "f32") {
     warnings.push_back(name("kv.dtype") + " " + config.kv.dtype +
                        " rounds keys and values that recipe f32 would keep exact.");
+  }
+  if (!config.kv.tiers.empty() && !config.kv.enable_prefix_caching) {
+    warnings.push_back(name("kv.tiers") + " have no use without " + name("kv.enable_prefix_caching") + ".");
   }
   if (!is_loopback(config.server.host) && config.server.api_key.empty()) {
     warnings.push_back("the server listens on " + config.server.host + " without " + name("server.api_key") +

@@ -26,7 +26,7 @@ struct FlagValue {
 
 struct Sources {
   std::optional<std::string> file;  ///< path of the YAML file
-  Environment environment;          ///< variables that start with BARG_, and HOME
+  Environment environment;          ///< variables that start with BARG_, HOME and XDG_STATE_HOME
   std::vector<FlagValue> flags;     ///< in the order typed
 };
 
@@ -34,6 +34,7 @@ struct Settings {
   Config config;
   std::vector<std::string> origins;   ///< per row of schema(): "default", "FILE:LINE", "BARG_X" or "--x"
   std::vector<std::string> warnings;  ///< one sentence each; the program goes on
+  std::string state_directory;        ///< where this user's programs keep state, empty if nobody says
 };
 
 struct Problems {

@@ -126,6 +126,14 @@ Problem assign_bool(const Option& option, std::string_view text, Config& config)
   return std::nullopt;
 }
 
+// "redis://user:secret@host" -> "redis://***@host".
+std::string without_password(const std::string& text) {
+  const std::size_t scheme = text.find("://");
+  const std::size_t at = text.rfind('@');
+  if (scheme == std::string::npos || at == std::string::npos || at < scheme + 3) return text;
+  return text.substr(0, scheme + 3) + "***" + text.substr(at);
+}
+
 std::string show_list(const std::vector<std::string>& items) {
   std::string out = "[";
   for (const std::string& item : items) {
@@ -179,6 +187,7 @@ Problem assign(const Option& option, std::string_view text, Config& config) {
       *std::get<std::string*>(option.field(config)) = text;
       return std::nullopt;
     case Kind::kList:
+    case Kind::kSpecs:
       return assign_list(option, {std::string(text)}, config);
     case Kind::kBool:
       return assign_bool(option, text, config);
@@ -202,7 +211,8 @@ Problem assign_list(const Option& option, std::vector<std::string> items, Config
     // A secret must not show in a message.
     if (std::find(items.begin(), items.begin() + static_cast<std::ptrdiff_t>(i), items[i]) !=
         items.begin() + static_cast<std::ptrdiff_t>(i)) {
-      return option.secret ? std::string("has the same element twice") : "has " + quoted(items[i]) + " twice";
+      return option.secret ? std::string("has the same element twice")
+                           : "has " + quoted(without_password(items[i])) + " twice";
     }
   }
   *std::get<std::vector<std::string>*>(option.field(config)) = std::move(items);
@@ -211,14 +221,18 @@ Problem assign_list(const Option& option, std::vector<std::string> items, Config
 
 std::optional<double> read_seconds(std::string_view text) { return quantity(text, kTimes); }
 
-std::vector<std::string> split_list(std::string_view text) {
+std::vector<std::string> split_list(std::string_view text, char separator) {
   std::vector<std::string> items;
   while (!text.empty()) {
-    const std::size_t comma = std::min(text.find(','), text.size());
-    items.emplace_back(text.substr(0, comma));
-    text.remove_prefix(std::min(comma + 1, text.size()));
+    const std::size_t end = std::min(text.find(separator), text.size());
+    items.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
   }
   return items;
+}
+
+std::vector<std::string> split_list(const Option& option, std::string_view text) {
+  return split_list(text, option.kind == Kind::kSpecs ? ';' : ',');
 }
 
 std::string show(const Option& option, const Config& config) {
@@ -227,9 +241,14 @@ std::string show(const Option& option, const Config& config) {
 }
 
 std::string show_public(const Option& option, const Config& config) {
-  if (!option.secret) return show(option, config);
   const FieldRef field = option.field(const_cast<Config&>(config));
   const auto* const* items = std::get_if<std::vector<std::string>*>(&field);
+  if (!option.secret) {
+    if (option.kind != Kind::kSpecs) return show(option, config);
+    std::vector<std::string> shown;
+    for (const std::string& item : **items) shown.push_back(without_password(item));
+    return show_list(shown);
+  }
   const std::size_t count = items != nullptr ? (*items)->size() : 1;
   return count == 0 ? "[]" : "<" + std::to_string(count) + " hidden>";
 }

@@ -19,14 +19,16 @@ using Problem = std::optional<std::string>;
 /// Reads `text` into the option's field. A list option takes the single element `text`. On a problem the
 /// field keeps its value.
 Problem assign(const Option& option, std::string_view text, Config& config);
-/// For kList only: replaces the whole list.
+/// For lists only: replaces the whole list.
 Problem assign_list(const Option& option, std::vector<std::string> items, Config& config);
 /// "a,b" -> {"a", "b"}: how lists are written in flags and variables.
-std::vector<std::string> split_list(std::string_view text);
+std::vector<std::string> split_list(std::string_view text, char separator = ',');
+/// The same with the separator of the option's kind.
+std::vector<std::string> split_list(const Option& option, std::string_view text);
 
 /// The value as it would be written in YAML: "512MiB", "30s", "[a, b]", "\"\"".
 std::string show(const Option& option, const Config& config);
-/// As show(), but a secret becomes "<2 hidden>".
+/// As show(), but a secret becomes "<2 hidden>", and a password in a URL "***".
 std::string show_public(const Option& option, const Config& config);
 
 /// "500ms", "30s", "5m" or a plain number of seconds.

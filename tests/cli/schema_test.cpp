@@ -103,7 +103,7 @@ TEST(Schema, HasTheSpellingsOfVllm) {
 // Every default must survive being written and read: the documented file is then a valid configuration.
 TEST(Schema, DefaultsReadBackEqual) {
   for (const Option& option : schema()) {
-    if (option.kind == Kind::kList || option.kind == Kind::kText || option.kind == Kind::kPath) continue;
+    if (is_list(option) || option.kind == Kind::kText || option.kind == Kind::kPath) continue;
     Config config;
     const std::string text = show(option, config);
     EXPECT_EQ(assign(option, text, config), std::nullopt) << option.key << " = " << text;

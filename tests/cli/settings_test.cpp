@@ -59,7 +59,7 @@ TEST_F(SettingsTest, EverySourceReachesEveryOption) {
     const auto from_env =
         load_settings({.file = {}, .environment = {{env_name(option), "not a value"}}, .flags = {}});
     const bool free_text =
-        option.kind == Kind::kText || option.kind == Kind::kPath || option.kind == Kind::kList;
+        option.kind == Kind::kText || option.kind == Kind::kPath || is_list(option);
     EXPECT_EQ(from_env.has_value(), free_text) << option.key;
     if (!from_env) {
       EXPECT_TRUE(from_env.error().sentences[0].starts_with(env_name(option)))
@@ -199,6 +199,52 @@ TEST_F(SettingsTest, ContradictionsAreFoundTogether) {
   warnings.clear();
   EXPECT_TRUE(cross_check(config, warnings).empty());
   EXPECT_TRUE(warnings.empty());
+}
+
+TEST_F(SettingsTest, TiersComeRepeatedOrSeparatedBySemicolons) {
+  using List = std::vector<std::string>;
+  const auto tiers = [](const Sources& sources) {
+    const auto settings = load_settings(sources);
+    return settings ? settings->config.kv.tiers : List{settings.error().sentences[0]};
+  };
+  EXPECT_EQ(tiers({.file = file("kv:\n  tiers: [\"dram:size=1GiB\", \"disk:path=/a,size=2GiB\"]\n"),
+                   .environment = {},
+                   .flags = {}}),
+            (List{"dram:size=1GiB", "disk:path=/a,size=2GiB"}));
+  EXPECT_EQ(tiers({.file = {},
+                   .environment = {{"BARG_KV_TIER", "dram:size=1GiB;disk:path=/a,size=2GiB"}},
+                   .flags = {}}),
+            (List{"dram:size=1GiB", "disk:path=/a,size=2GiB"}));
+  EXPECT_EQ(tiers({.file = {},
+                   .environment = {{"BARG_KV_TIER", "dram:size=1GiB"}, {"HOME", "/home/me"}},
+                   .flags = {flag("--kv-tier", "disk:path=~/kv,size=2GiB"),
+                             flag("--kv-tier", "disk:path=/b,size=2GiB")}}),
+            (List{"disk:path=/home/me/kv,size=2GiB", "disk:path=/b,size=2GiB"}));
+  EXPECT_EQ(tiers({.file = {}, .environment = {}, .flags = {flag("--kv-tier", "disk:path=~/kv,size=2GiB")}}),
+            (List{"kv.tiers has a path from ~/, but HOME is not set."}));
+}
+
+TEST_F(SettingsTest, PasswordsOfTiersAreHidden) {
+  const char* const spec = "redis:url=rediss://me:s3cr@t@10.0.0.3:6379";
+  const auto settings = load_settings({.file = {}, .environment = {}, .flags = {flag("--kv-tier", spec)}});
+  ASSERT_TRUE(settings);
+  EXPECT_EQ(describe_changes(*settings),
+            (std::vector<std::string>{
+                "kv.tiers = [\"redis:url=rediss://***@10.0.0.3:6379\"] (--kv-tier)"}));
+  const auto twice = load_settings(
+      {.file = {}, .environment = {}, .flags = {flag("--kv-tier", spec), flag("--kv-tier", spec)}});
+  ASSERT_FALSE(twice);
+  EXPECT_EQ(twice.error().sentences[0].find("s3cr"), std::string::npos);
+}
+
+TEST_F(SettingsTest, StateGoesWhereXdgSays) {
+  const auto directory = [](Environment environment) {
+    return load_settings({.file = {}, .environment = std::move(environment), .flags = {}})->state_directory;
+  };
+  EXPECT_EQ(directory({{"XDG_STATE_HOME", "/state"}, {"HOME", "/home/me"}}), "/state");
+  EXPECT_EQ(directory({{"XDG_STATE_HOME", "relative"}, {"HOME", "/home/me"}}), "/home/me/.local/state");
+  EXPECT_EQ(directory({{"HOME", "/home/me"}}), "/home/me/.local/state");
+  EXPECT_EQ(directory({}), "");
 }
 
 TEST_F(SettingsTest, ChangesAreDescribedWithTheirOrigin) {
