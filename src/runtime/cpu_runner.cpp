@@ -18,6 +18,7 @@
 #include "cpu/pool.h"
 #include "runtime/batch.h"
 #include "runtime/handoff.h"
+#include "runtime/kv_memory_access.h"
 #include "runtime/sampler.h"
 #include "runtime/scratch_pool.h"
 
@@ -59,7 +60,8 @@ struct CpuRunner::Impl {
         logits(logits_capacity * logits_dim),
         block_max(logits_capacity * logits_blocks),
         logsumexp(logits_capacity),
-        scratch(parts.device->ops(), parts.info.vocab_size, parts.device->threads()) {
+        scratch(parts.device->ops(), parts.info.vocab_size, parts.device->threads()),
+        kv_access(parts.kv) {
     sampled.reserve(logits_capacity);
   }
 
@@ -93,6 +95,7 @@ struct CpuRunner::Impl {
   std::vector<SequenceState*> states;  // [items]
   std::unordered_map<SeqId, SequenceState> sequences;
   SteadyClock clock;
+  KvMemoryAccess kv_access;  // any thread
 
   // Between two steps the device thread stays awake for the engine; the engine thread sleeps through a step,
   // whose threads need the cores.
@@ -316,6 +319,8 @@ std::optional<sched::StepResult> CpuRunner::collect(bool wait) {
   if (result) --impl_->outstanding;
   return result;
 }
+
+KvAccess* CpuRunner::kv_access() { return &impl_->kv_access; }
 
 void CpuRunner::recycle(sched::StepResult&& result) {
   constexpr std::size_t kMost = 4;  // more than ever are on their way

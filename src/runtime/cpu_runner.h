@@ -43,6 +43,7 @@ class CpuRunner final : public Runner {
   void launch(sched::StepPlan plan) override;
   std::optional<sched::StepResult> collect(bool wait) override;
   void recycle(sched::StepResult&& result) override;
+  KvAccess* kv_access() override;
 
  private:
   struct Impl;

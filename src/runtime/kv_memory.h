@@ -6,7 +6,8 @@
 //   head_bytes one block's part:  | layer 0: head 0 [K plane | V plane], head 1 .. | layer 1: .. |
 //
 // So a part is one contiguous run (one DMA, one iovec). The order inside a plane is the back end's business.
-// Owns the mappings. Used by the device thread only; bookkeeping of who uses which block is src/kv's.
+// Owns the mappings. Used by the device thread, and by kv_memory_access.h for blocks that no step touches; bookkeeping
+// of who uses which block is src/kv's.
 #pragma once
 
 #include <cstddef>

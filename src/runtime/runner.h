@@ -13,6 +13,7 @@
 
 #include "barg/request.h"
 #include "model/forward.h"
+#include "runtime/kv_access.h"
 #include "sched/plan.h"
 
 namespace barg::runtime {
@@ -48,6 +49,9 @@ class Runner {
   virtual std::optional<sched::StepResult> collect(bool wait) = 0;
   /// The memory of a result that has been read, for a later one. Nobody must call it.
   virtual void recycle(sched::StepResult&& result) { static_cast<void>(result); }
+
+  /// The bytes of single blocks, for the tiers; beside running steps. nullptr: this runner has none to give.
+  virtual KvAccess* kv_access() { return nullptr; }
 };
 
 }  // namespace barg::runtime

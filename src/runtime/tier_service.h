@@ -12,15 +12,21 @@
 //  3. Every lookup and every part of a load that is not cancelled ends with one event, by its deadline.
 //  4. Bytes enter a device block only after the tier has verified them in host memory.
 //  5. Nothing here waits for a disk or a network.
-// Threads: submit() and poll() from the engine thread. `notify` is called from a tier thread after an event has been
-// queued; it must be quick. Destruction stops everything, writes back nothing more, and joins.
+// Early and second-use copies wait in a bounded queue for one thread of low priority; whatever finds it full is dropped
+// and counted.
+//
+// Threads: submit(), poll(), pin() and drop_saves() from the engine thread, stats() from any. `notify` is called from a
+// tier thread after an event has been queued; it must be quick. Deadlines are looked at in poll(): who waits for one must
+// call it then. Destruction stops everything, writes back nothing more, and joins.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/env.h"
+#include "base/hash.h"
 #include "runtime/kv_access.h"
 #include "sched/tier_plan.h"
 #include "store/stack.h"
@@ -33,6 +39,11 @@ class TierService {
   virtual void submit(sched::TierCommand&& command) = 0;
   /// Appends what has happened, in order.
   virtual void poll(std::vector<sched::TierEvent>& out) = 0;
+  /// Every part of these blocks is kept by the tiers until `until`: those that are there now, and those that are saved
+  /// before then, which go to every tier.
+  virtual void pin(std::span<const Digest> blocks, double until) = 0;
+  /// No block is copied out any more that was not copied yet: the device's memory cannot be trusted.
+  virtual void drop_saves() = 0;
   virtual store::StackStats stats() const = 0;
 };
 
