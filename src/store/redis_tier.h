@@ -29,7 +29,7 @@ struct RedisOptions {
 
   std::int32_t connections = 4;
   std::int32_t threads = 2;      ///< at most one a connection
-  double connect_timeout_s = 0;  ///< resolve, connect, TLS and login together; 0: 0.1 to this machine, else 1
+  double connect_timeout_s = 0;  ///< resolve, connect, TLS and login together; 0: 0.1 on this machine, else 1
   double op_timeout_s = 2;       ///< from sending a command to its whole answer; then the connection is dropped
   double ttl_s = 0;              ///< the server forgets a part not used for so long; 0: its own policy decides
   std::uint64_t max_inflight_bytes = 64ULL << 20;  ///< writes queued beyond this are refused, not queued
