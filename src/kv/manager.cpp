@@ -12,7 +12,9 @@ KvManager::KvManager(ManagerOptions options)
   for (const GroupSpec& spec : options_.groups) {
     CHECK(spec.num_blocks > 0 && spec.block_bytes > 0);
     CHECK((spec.kind == GroupKind::kSlidingWindow) == (spec.window > 0));
-    groups_.push_back({spec, BlockPool(spec.num_blocks)});
+    const bool ghosts = options_.eviction == Eviction::kS3Fifo;
+    groups_.push_back(
+        {spec, BlockPool(spec.num_blocks, options_.eviction), Ghosts(ghosts ? spec.num_blocks : 0)});
     tree_.reserve(spec.num_blocks);  // nodes live by blocks
   }
 }
@@ -171,10 +173,12 @@ std::int32_t KvManager::match(KvSeq s, const TokenView& log, std::int32_t read_u
 KvManager::Transaction::Transaction(KvManager& kv) : kv_(&kv) {
   CHECK(!kv.active_ && kv.undo_.empty());
   kv.active_ = true;
+  for (Group& g : kv.groups_) g.pool.begin();
 }
 KvManager::Transaction::~Transaction() {
   if (kv_ == nullptr) return;
   kv_->rollback(0);
+  for (Group& g : kv_->groups_) g.pool.end();
   kv_->active_ = false;
 }
 void KvManager::Transaction::commit() {
@@ -217,7 +221,7 @@ std::optional<std::int32_t> KvManager::admit(KvSeq s, const TokenView& log, cons
   if (!fits(log, hit, rule, t)) return std::nullopt;
   const std::size_t mark = undo_.size();
   const std::size_t copies_before = copies.size();
-  if (!adopt_hit(s, hit, rule.step, copies)) {
+  if (!adopt_hit(s, hit, rule, copies)) {
     rollback(mark);
     copies.resize(copies_before);
     return std::nullopt;
@@ -225,17 +229,18 @@ std::optional<std::int32_t> KvManager::admit(KvSeq s, const TokenView& log, cons
   return hit.tokens;
 }
 
-bool KvManager::adopt_hit(KvSeq s, const Hit& hit, StepId step, std::vector<TailCopy>& copies) {
+bool KvManager::adopt_hit(KvSeq s, const Hit& hit, const Admission& rule, std::vector<TailCopy>& copies) {
   Tables& t = at(s);
   undo_.push_back({.kind = Undo::Kind::kAdmit, .seq = s});
   hold(s);
   const std::int32_t b = options_.block_tokens;
   const bool copy = hit.copies_tail(b);
+  t.counts = rule.counts;
   t.sealed = hit.blocks - (copy ? 1 : 0);
   t.reserved = t.processed = hit.tokens;
   if (copy) {
-    t.copy_step = step;
-    copying_.push_back({step, s});
+    t.copy_step = rule.step;
+    copying_.push_back({rule.step, s});
   }
   for (std::int32_t g = 0; g < num_groups(); ++g) {
     Group& group = groups_[idx(g)];
@@ -244,13 +249,11 @@ bool KvManager::adopt_hit(KvSeq s, const Hit& hit, StepId step, std::vector<Tail
     table.blocks.assign(static_cast<std::size_t>(table.first), kNoBlock);
     for (std::int32_t i = table.first; i < hit.blocks; ++i) {
       const BlockId block = tree_.block(tree_.find(t.keys[static_cast<std::size_t>(i)]), g);
-      const Block& x = group.pool[block];
       const bool source = i >= t.sealed;
       undo_.push_back({.kind = source ? Undo::Kind::kPin : Undo::Kind::kAdopt,
                        .group = g,
                        .block = block,
-                       .was = x.state,
-                       .next = x.next,
+                       .mark = group.pool.mark(),
                        .seq = s});
       if (source) {
         group.pool.pin(block);
@@ -258,7 +261,7 @@ bool KvManager::adopt_hit(KvSeq s, const Hit& hit, StepId step, std::vector<Tail
         if (!take_block(s, g)) return false;
         copies.push_back({g, block, table.blocks.back(), b - 1});
       } else {
-        group.pool.adopt(block);
+        group.pool.adopt(block, reads_anew(t, i));
         table.blocks.push_back(block);
       }
     }
@@ -320,10 +323,10 @@ bool KvManager::take_block(KvSeq s, std::int32_t g) {
 BlockId KvManager::take_for(KvSeq s, std::int32_t g, Undo::Kind kind) {
   if (hook_ && !hook_()) return kNoBlock;
   BlockPool& pool = groups_[idx(g)].pool;
-  const BlockState was = pool.count(BlockState::kBlank) > 0 ? BlockState::kBlank : BlockState::kCached;
+  const std::size_t mark = pool.mark();
   const BlockId b = pool.take();
   if (b == kNoBlock) return kNoBlock;
-  undo_.push_back({.kind = kind, .group = g, .block = b, .was = was, .seq = s});
+  undo_.push_back({.kind = kind, .group = g, .block = b, .mark = mark, .seq = s});
   return b;
 }
 
@@ -335,19 +338,19 @@ void KvManager::rollback(std::size_t mark) {
     BlockPool& pool = groups_[idx(u.group)].pool;
     switch (u.kind) {
       case Undo::Kind::kAdopt:
-        pool.unadopt(u.block, u.was, u.next);
+        pool.undo(u.mark);
         t.groups[idx(u.group)].blocks.pop_back();
         break;
       case Undo::Kind::kPin:
-        pool.undo_pin(u.block, u.was, u.next);
+        pool.undo(u.mark);
         t.sources.pop_back();
         break;
       case Undo::Kind::kTake:
-        pool.untake(u.block, u.was);
+        pool.undo(u.mark);
         t.groups[idx(u.group)].blocks.pop_back();
         break;
       case Undo::Kind::kLoadTake:
-        pool.untake(u.block, u.was);
+        pool.undo(u.mark);
         break;
       case Undo::Kind::kLoad:
         t.load = {};
@@ -368,14 +371,17 @@ void KvManager::rollback(std::size_t mark) {
 
 /// Makes evictions final: until here victims were still in the trie.
 void KvManager::commit() {
+  for (Group& g : groups_) g.pool.end();
   for (const Undo& u : undo_) {
+    if (u.kind == Undo::Kind::kAdopt) note_use(u.group, u.block);
     if (u.kind != Undo::Kind::kTake && u.kind != Undo::Kind::kLoadTake) continue;
     BlockPool& pool = groups_[idx(u.group)].pool;
     const NodeId n = pool[u.block].node;
     pool.set_fill(u.block, 0);
     if (n == kNoNode) continue;
+    note_departure(u.group, u.block);
     unpublish(u.group, u.block);
-    if (full(u.group)) drop_subtree(n);  // nothing below can be reached without it
+    if (full(u.group)) drop_subtree(n, true);  // nothing below can be reached without it
     tree_.prune(n);
   }
   undo_.clear();
@@ -384,10 +390,10 @@ void KvManager::commit() {
 void KvManager::unpublish(std::int32_t g, BlockId b) {
   BlockPool& pool = groups_[idx(g)].pool;
   tree_.set_block(pool[b].node, g, kNoBlock);
-  pool.set_node(b, kNoNode);
+  pool.unpublish(b);
 }
 
-void KvManager::drop_subtree(NodeId n) {
+void KvManager::drop_subtree(NodeId n, bool departs) {
   auto& order = subtree_;
   order.assign(1, n);
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -396,7 +402,9 @@ void KvManager::drop_subtree(NodeId n) {
   for (std::size_t i = order.size(); i-- > 0;) {
     for (std::int32_t g = 0; g < num_groups(); ++g) {
       const BlockId b = tree_.block(order[i], g);
-      if (b != kNoBlock) unpublish(g, b);
+      if (b == kNoBlock) continue;
+      if (departs) note_departure(g, b);
+      unpublish(g, b);
     }
     if (i > 0) tree_.prune(order[i]);
   }
@@ -405,24 +413,30 @@ void KvManager::drop_subtree(NodeId n) {
 // ---- what steps do to blocks
 
 void KvManager::publish(KvSeq s, const TokenView& log, std::int32_t tokens, StepId fence) {
+  CHECK(tokens <= log.size() && tokens <= at(s).reserved && !active_);
+  seal_up_to(s, log, tokens / options_.block_tokens, fence, 0);
+}
+
+/// `fence`: no step behind it writes them. `uses`: requests that read them already.
+void KvManager::seal_up_to(KvSeq s, const TokenView& log, std::int32_t blocks, StepId fence,
+                           std::int32_t uses) {
   Tables& t = at(s);
-  CHECK(tokens <= log.size() && tokens <= t.reserved && !active_);
-  const std::int32_t target = tokens / options_.block_tokens;
-  for (; t.sealed < target; ++t.sealed) {
+  for (; t.sealed < blocks; ++t.sealed) {
     if (options_.enable_prefix_caching) {
       key(s, log, t.sealed);
-      if (publish_block(t, t.sealed, fence)) continue;
+      if (publish_block(t, t.sealed, fence, uses)) continue;
     }
     for (std::int32_t g = 0; g < num_groups(); ++g) {
       const Table& table = t.groups[idx(g)];
       if (t.sealed >= table.first)
-        groups_[idx(g)].pool.seal(table.blocks[idx(t.sealed)], options_.block_tokens);
+        groups_[idx(g)].pool.seal(table.blocks[idx(t.sealed)], options_.block_tokens, fence);
     }
   }
+  t.seen = std::max(t.seen, t.sealed);
 }
 
 /// False if the path to the block is no longer in the trie (a window narrower than a block passed it).
-bool KvManager::publish_block(Tables& t, std::int32_t index, StepId fence) {
+bool KvManager::publish_block(Tables& t, std::int32_t index, StepId fence, std::int32_t uses) {
   const NodeId parent = index == 0 ? PrefixTree::kRoot : tree_.find(t.keys[idx(index - 1)]);
   if (parent == kNoNode) return false;
   for (std::int32_t g = 0; g < num_groups(); ++g) {
@@ -430,10 +444,10 @@ bool KvManager::publish_block(Tables& t, std::int32_t index, StepId fence) {
     if (index > 0 && full(g) && tree_.block(parent, g) != t.groups[idx(g)].blocks[idx(index - 1)])
       return false;
   }
-  NodeId n = tree_.find(t.keys[idx(index)]);
+  const Digest& digest = t.keys[idx(index)];
+  NodeId n = tree_.find(digest);
   if (n == kNoNode) {
-    const Digest& above = index == 0 ? t.root : t.keys[idx(index - 1)];
-    n = tree_.insert(parent, t.keys[idx(index)], above, t.prints[idx(index)]);
+    n = tree_.insert(parent, digest, index == 0 ? t.root : t.keys[idx(index - 1)], t.prints[idx(index)]);
   }
   for (std::int32_t g = 0; g < num_groups(); ++g) {
     Table& table = t.groups[idx(g)];
@@ -441,12 +455,15 @@ bool KvManager::publish_block(Tables& t, std::int32_t index, StepId fence) {
     BlockPool& pool = groups_[idx(g)].pool;
     BlockId& own = table.blocks[idx(index)];
     if (const BlockId twin = tree_.block(n, g); twin != kNoBlock) {
-      pool.adopt(twin);  // equal key, equal bytes: one is enough
+      pool.adopt(twin, reads_anew(t, index));  // equal key, equal bytes: one is enough
+      note_use(g, twin);
       pool.drop(own, fence);
       own = twin;
     } else {
-      pool.seal(own, options_.block_tokens);
-      pool.set_node(own, n);
+      pool.seal(own, options_.block_tokens, fence);
+      const BlockId above = full(g) && index > 0 ? tree_.block(parent, g) : kNoBlock;
+      const bool again = groups_[idx(g)].ghosts.erase(digest);
+      pool.publish(own, n, above, again ? Queue::kMain : Queue::kSmall, uses);
       tree_.set_block(n, g, own);
     }
   }
@@ -488,6 +505,7 @@ void KvManager::release(KvSeq s, StepId fence) {
     }
     table = {};
   }
+  t.seen = std::max(t.seen, t.sealed);
   t.sealed = t.reserved = t.processed = 0;
   unhold(s);
 }
@@ -513,7 +531,9 @@ void KvManager::drop_sources(Tables& t, StepId fence) {
 void KvManager::forget_cache() {
   CHECK(!active_);
   for (const KvSeq s : holders_) drop_range(at(s).load, at(s).load.first, at(s).load.last);
-  drop_subtree(PrefixTree::kRoot);
+  drop_subtree(PrefixTree::kRoot, false);
+  departed_.clear();
+  second_uses_.clear();
 }
 
 void KvManager::append_table(KvSeq s, std::int32_t g, std::int32_t start, std::int32_t tokens,

@@ -17,8 +17,9 @@
 //     states, tables, LRU order and trie are equal to what they were.
 //  4. One release path (release), tail first; with windows, advance() frees from the head.
 //  5. Blocks of a sequence with steps in flight are fenced: not reused until retire() of the last such step.
-//  6. Nodes of the trie that hold a full-attention block form a tree rooted at the root, and the LRU victim
-//     among them is always a leaf.
+//  6. Nodes of the trie that hold a full-attention block form a tree rooted at the root, and the pool's
+//     victim among them is always a leaf.
+//  7. Blocks of a load are Open, with one reference: beside the table, behind its end.
 //
 // Threads: engine thread only. Not here: bytes, devices, tiers, policy (who gets blocks is the scheduler's
 // choice).
@@ -34,6 +35,7 @@
 
 #include "barg/types.h"
 #include "kv/block_pool.h"
+#include "kv/ghosts.h"
 #include "kv/keys.h"
 #include "kv/prefix_tree.h"
 
@@ -53,6 +55,8 @@ struct ManagerOptions {
   std::vector<GroupSpec> groups;  ///< at least one
   bool enable_prefix_caching = true;
   BlockKeyFn key = &block_key;
+  Eviction eviction = Eviction::kS3Fifo;
+  bool track_evictions = false;  ///< tiers are there: note what leaves and what is read again
 };
 
 /// A logical block as tiers know it.
@@ -68,6 +72,17 @@ struct LoadSlot {
   std::int32_t index = 0;  ///< of the block in its sequence
   std::int32_t group = 0;
   BlockId block = kNoBlock;
+};
+
+/// A published block as tiers want to save it. Its content is complete and retired.
+struct Departed {
+  std::int32_t group = 0;
+  BlockId block = kNoBlock;
+  Digest digest{};
+  Digest parent{};                ///< as in BlockFacts
+  std::int32_t depth = 0;         ///< as in BlockFacts
+  std::uint64_t fingerprint = 0;  ///< as in BlockFacts
+  std::int32_t uses = 0;          ///< requests that read it since it was written here, beside its writer
 };
 
 /// Handle of a sequence's tables.
@@ -137,7 +152,8 @@ class KvManager {
     std::int32_t read_until = 0;         ///< match at most this many tokens of the log; 0 = read no cache
     std::int32_t rows = 1;               ///< how many tokens a step may compute at once
     std::span<const std::int64_t> keep;  ///< per group: blocks that must stay available afterwards; empty = 0
-    StepId step{};  ///< the plan being built: copies' sources stay pinned until it retires
+    StepId step{};       ///< the plan being built: copies' sources stay pinned until it retires
+    bool counts = true;  ///< what it reads has been read by one more request (not so a second choice of one)
   };
   /// Match and pin in one transaction: gives `s` the longest prefix of `log` that every group can serve and
   /// that leaves at least one token to compute. nullopt, and nothing changed, if the rest of `log` does not
@@ -154,7 +170,8 @@ class KvManager {
   std::int32_t room(KvSeq s, std::int32_t want) const;
   /// Not one further token could be reserved in group g.
   bool stuck(KvSeq s, std::int32_t g) const;
-  /// Makes blocks for tokens up to `tokens` in every group: all or nothing. REQUIRES none of them in the load.
+  /// Makes blocks for tokens up to `tokens` in every group: all or nothing. REQUIRES none of them in the
+  /// load.
   bool reserve(KvSeq s, std::int32_t tokens);
 
   /// Tokens [0, tokens) of `log` are known and launched steps have written or will write them: seals full
@@ -163,8 +180,9 @@ class KvManager {
   void publish(KvSeq s, const TokenView& log, std::int32_t tokens, StepId fence);
   /// Steps up to token `processed` have retired: window groups free what no later query can read.
   void advance(KvSeq s, std::int32_t processed);
-  /// Gives back all blocks, tail first, those of its load too (nobody may write them any more). `fence`: the last launched step that names the sequence, 0 if none is
-  /// in flight. The only way out. Legal on empty tables.
+  /// Gives back all blocks, tail first, those of its load too (nobody may write them any more). `fence`: the
+  /// last launched step that names the sequence, 0 if none is in flight. The only way out. Legal on empty
+  /// tables.
   void release(KvSeq s, StepId fence);
   /// Step `step` and all before it have finished.
   void retire(StepId step);
@@ -183,8 +201,8 @@ class KvManager {
                     std::vector<LoadSlot>& out);
   /// The part's bytes are in its block. Nothing happens if the load has no such part (any more).
   void part_loaded(KvSeq s, std::int32_t index, std::int32_t group);
-  /// They will not come: the part's block is free at once, so nobody may write it any more. Idempotent; a part
-  /// that is there stays.
+  /// They will not come: the part's block is free at once, so nobody may write it any more. Idempotent; a
+  /// part that is there stays.
   void part_failed(KvSeq s, std::int32_t index, std::int32_t group);
   /// Blocks [first, last) of the load are not needed any more: free at once. What is not in the load is
   /// ignored. If the range covers an end, the load becomes shorter; all of it: it ends.
@@ -192,9 +210,14 @@ class KvManager {
   /// If the table ends where the load begins and the next blocks are there in every group that needs them:
   /// appends the contiguous run to the table, seals and publishes it (a block that somebody published
   /// meanwhile is replaced by that one, as in publish()). Returns the tokens served by then, `computed` if
-  /// nothing changed; the sequence counts as processed up to there (see advance()). Window blocks that the jump
-  /// leaves behind are fenced with `fence`, as in release(). REQUIRES computed == tokens reserved.
+  /// nothing changed; the sequence counts as processed up to there (see advance()). Window blocks that the
+  /// jump leaves behind are fenced with `fence`, as in release(). REQUIRES computed == tokens reserved.
   std::int32_t adopt_loaded(KvSeq s, const TokenView& log, std::int32_t computed, StepId fence);
+  /// The table ends at a block boundary and other sequences have published the next blocks: appends those, as
+  /// far as at least one token of `log` is left to compute. Results and `fence` as in adopt_loaded(). Parts
+  /// of its load that this makes needless are dropped: if load_first() has risen or the load has ended, the
+  /// caller cancels them.
+  std::int32_t adopt_published(KvSeq s, const TokenView& log, std::int32_t computed, StepId fence);
   bool loading(KvSeq s) const { return at(s).load.first < at(s).load.last; }
   /// The load is blocks [load_first, load_last) of the sequence; REQUIRES loading() of all below.
   std::int32_t load_first(KvSeq s) const { return at(s).load.first; }
@@ -205,6 +228,19 @@ class KvManager {
   bool load_lost(KvSeq s, std::int32_t index) const;
   /// Parts neither loaded nor failed.
   std::int64_t load_pending(KvSeq s) const { return at(s).load.pending; }
+
+  // -- what tiers want to know (manager_tiers.cpp); only with track_evictions. All append.
+
+  /// Blocks whose content has left the device's pool since the last call, in order: by committed evictions
+  /// only, and not because the device was lost. The content stays in the block until the plan being built is
+  /// launched.
+  void take_departed(std::vector<Departed>& out);
+  /// Cached or used blocks that a request other than the one that wrote or loaded them has read, each once.
+  void take_second_uses(std::vector<Departed>& out);
+  /// At most `count` of the coldest cached blocks, in order of eviction, each once: early copies. Looks no
+  /// deeper than `depth` blocks; -1: a tenth of the pool.
+  void take_coldest(std::int32_t group, std::int32_t count, std::vector<Departed>& out,
+                    std::int64_t depth = -1);
 
   /// Appends the table of `s` in group g as queries from position `start` on may read it, for tokens
   /// [0, tokens): block ids, kNoBlock where the window has passed.
@@ -235,6 +271,7 @@ class KvManager {
   struct Group {
     GroupSpec spec;
     BlockPool pool;
+    Ghosts ghosts;
   };
   /// Block indices of one group: [0, first) left the window, the rest is held.
   struct Table {
@@ -272,6 +309,8 @@ class KvManager {
     std::vector<BlockId> sources;  // pinned: step copy_step copies them, one per group
     StepId copy_step{};
     std::int32_t holder = -1;  // place in holders_
+    std::int32_t seen = 0;     // blocks [0, seen) it has held before: reading them again counts for nobody
+    bool counts = true;        // Admission::counts
     Load load;
   };
   /// What a Transaction has done, undone from the back.
@@ -279,8 +318,7 @@ class KvManager {
     enum class Kind : std::uint8_t { kAdopt, kPin, kTake, kReserve, kAdmit, kLoad, kLoadTake } kind;
     std::int32_t group = 0;
     BlockId block = kNoBlock;
-    BlockState was = BlockState::kBlank;
-    BlockId next = kNoBlock;  // kAdopt, kPin: its neighbour in the list it left
+    std::size_t mark = 0;  // kAdopt, kPin, kTake, kLoadTake: of the group's pool before
     KvSeq seq{};
     std::int32_t reserved = 0;  // kReserve: before
   };
@@ -288,6 +326,12 @@ class KvManager {
     std::int32_t blocks = 0;  // leading blocks that every group can serve
     std::int32_t tokens = 0;  // tokens served: blocks*B, or one less if the last block is copied
     bool copies_tail(std::int32_t b) const { return tokens < blocks * b; }
+  };
+  /// Has been read by a second request; tiers are told once its step has retired.
+  struct Noted {
+    std::int32_t group = 0;
+    BlockId block = kNoBlock;
+    Digest digest{};
   };
   struct Copying {
     StepId step{};
@@ -305,7 +349,7 @@ class KvManager {
   bool reachable(KvSeq s, const TokenView& log, std::int32_t blocks);
   std::int32_t window_gap(const Tables& t, std::int32_t blocks, std::int32_t query) const;
   bool fits(const TokenView& log, const Hit& hit, const Admission& rule, const Tables& t) const;
-  bool adopt_hit(KvSeq s, const Hit& hit, StepId step, std::vector<TailCopy>& copies);
+  bool adopt_hit(KvSeq s, const Hit& hit, const Admission& rule, std::vector<TailCopy>& copies);
   bool take_block(KvSeq s, std::int32_t g);
   BlockId take_for(KvSeq s, std::int32_t g, Undo::Kind kind);
   void hold(KvSeq s);
@@ -314,8 +358,15 @@ class KvManager {
   void rollback(std::size_t mark);
   void commit();
   void unpublish(std::int32_t g, BlockId b);
-  void drop_subtree(NodeId n);
-  bool publish_block(Tables& t, std::int32_t index, StepId fence);
+  void drop_subtree(NodeId n, bool departs);
+  bool publish_block(Tables& t, std::int32_t index, StepId fence, std::int32_t uses);
+  void seal_up_to(KvSeq s, const TokenView& log, std::int32_t blocks, StepId fence, std::int32_t uses);
+  bool reads_anew(const Tables& t, std::int32_t index) const { return t.counts && index >= t.seen; }
+  void leave_window(Tables& t, std::int32_t g, std::int32_t first, StepId fence);
+  std::int32_t published_from(KvSeq s, const TokenView& log, std::int32_t from);
+  Departed departed(std::int32_t g, BlockId b) const;
+  void note_departure(std::int32_t g, BlockId b);
+  void note_use(std::int32_t g, BlockId b);
 
   std::int32_t table_blocks(const Tables& t) const;
   Part& part(Load& l, std::int32_t g, std::int32_t i) { return l.groups[idx(g)].at[idx(i - l.base)]; }
@@ -343,6 +394,8 @@ class KvManager {
   bool active_ = false;          // a Transaction exists
   std::vector<Undo> undo_;
   std::vector<NodeId> subtree_;  // scratch of drop_subtree()
+  std::vector<Departed> departed_;
+  std::vector<Noted> second_uses_;
   std::function<bool()> hook_;
 };
 

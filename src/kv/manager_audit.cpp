@@ -61,6 +61,7 @@ void KvManager::check_integrity() const {
   tree_.check_integrity();
   check_tables();
   check_tree();
+  CHECK(options_.track_evictions || (departed_.empty() && second_uses_.empty()));
 }
 
 void KvManager::check_tables() const {
@@ -137,12 +138,16 @@ void KvManager::check_tree() const {
       ++published;
       CHECK(pool[block].node == n);
       const NodeId parent = tree_.parent(n);
-      if (!full(g) || parent == PrefixTree::kRoot) continue;
-      // The LRU theorem: a parent is never less recently used than its child.
+      if (!full(g) || parent == PrefixTree::kRoot) {
+        CHECK(pool[block].parent == kNoBlock);
+        continue;
+      }
       const BlockId above = tree_.block(parent, g);
-      CHECK(above != kNoBlock);
+      CHECK(above != kNoBlock && pool[block].parent == above);
       if (pool[above].state != BlockState::kCached) continue;
-      CHECK(pool[block].state == BlockState::kCached && pool[block].released < pool[above].released);
+      CHECK(pool[block].state == BlockState::kCached);
+      // The LRU theorem: a parent is never less recently used than its child.
+      CHECK(options_.eviction != Eviction::kLru || pool[block].entered < pool[above].entered);
     }
     for (BlockId block = 0; block < pool.size(); ++block) published -= pool[block].node != kNoNode ? 1 : 0;
     CHECK(published == 0);
@@ -155,12 +160,17 @@ Digest KvManager::state_digest() const {
   for (std::int32_t g = 0; g < num_groups(); ++g) {
     const BlockPool& pool = groups_[idx(g)].pool;
     number(static_cast<std::int64_t>(pool.retired()));
-    number(pool.least_recent());
+    number(pool.head(Queue::kSmall));
+    number(pool.head(Queue::kMain));
+    number(pool.head(Queue::kInner));
     for (BlockId i = 0; i < pool.size(); ++i) {
       const Block& x = pool[i];
-      for (std::int64_t v : {std::int64_t(x.state), std::int64_t{x.refs}, std::int64_t{x.pins},
-                             std::int64_t{x.fill}, std::int64_t{x.node}, std::int64_t(x.fence),
-                             std::int64_t(x.released), std::int64_t{x.prev}, std::int64_t{x.next}}) {
+      for (std::int64_t v :
+           {std::int64_t(x.state), std::int64_t(x.queue), std::int64_t{x.reads}, std::int64_t{x.seen},
+            std::int64_t{x.offered}, std::int64_t(x.second), std::int64_t{x.refs}, std::int64_t{x.pins},
+            std::int64_t{x.fill}, std::int64_t{x.uses}, std::int64_t{x.children}, std::int64_t{x.parent},
+            std::int64_t{x.node}, std::int64_t(x.written), std::int64_t(x.fence), std::int64_t(x.entered),
+            std::int64_t{x.prev}, std::int64_t{x.next}}) {
         number(v);
       }
     }
@@ -169,7 +179,7 @@ Digest KvManager::state_digest() const {
   h.update(tree.data(), tree.size());
   for (const Tables& t : tables_) {
     for (BlockId b : t.sources) number(b);
-    for (std::int32_t v : {std::int32_t{t.in_use}, t.sealed, t.reserved, t.processed}) number(v);
+    for (std::int32_t v : {std::int32_t{t.in_use}, t.sealed, t.reserved, t.processed, t.seen}) number(v);
     for (const Table& table : t.groups) {
       number(table.first);
       for (BlockId block : table.blocks) number(block);
@@ -182,6 +192,8 @@ Digest KvManager::state_digest() const {
   }
   for (const Copying& c : copying_)
     number(static_cast<std::int64_t>(c.seq)), number(static_cast<std::int64_t>(c.step));
+  number(static_cast<std::int64_t>(departed_.size()));
+  number(static_cast<std::int64_t>(second_uses_.size()));
   return h.finish();
 }
 

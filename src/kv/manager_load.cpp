@@ -3,8 +3,8 @@
 //   block:   0 1 2 3 | 4 5 | 6 7 8 9 10 11 | 12 ..
 //            table    gap    load            rest of the prompt, computed afterwards
 //
-// The gap is computed (or empty). When the table has reached the load, the run of blocks that are there by then
-// moves into the table; the rest stays.
+// The gap is computed (or empty). When the table has reached the load, the run of blocks that are there by
+// then moves into the table; the rest stays.
 #include <algorithm>
 
 #include "base/check.h"
@@ -76,6 +76,7 @@ void KvManager::extend_runs(Load& l) const {
 }
 
 void KvManager::part_loaded(KvSeq s, std::int32_t index, std::int32_t group) {
+  CHECK(!active_);
   Load& l = at(s).load;
   if (index < l.first || index >= l.last || part(l, group, index).state != PartState::kPending) return;
   part(l, group, index).state = PartState::kReady;
@@ -173,19 +174,12 @@ std::int32_t KvManager::adopt_loaded(KvSeq s, const TokenView& log, std::int32_t
   if (to == from) return computed;
   for (std::int32_t g = 0; g < num_groups(); ++g) {
     Table& table = t.groups[idx(g)];
-    BlockPool& pool = groups_[idx(g)].pool;
-    const std::int32_t first = std::min(first_needed(g, to * b), to);
-    for (; table.first < std::min(first, from); ++table.first) {
-      BlockId& block = table.blocks[idx(table.first)];
-      pool.drop(block, fence);  // a step in flight may read it
-      block = kNoBlock;
-    }
-    table.first = first;
+    leave_window(t, g, first_needed(g, to * b), fence);
     for (std::int32_t i = from; i < to; ++i) {
       Part& p = part(l, g, i);
       l.groups[idx(g)].held -= p.block != kNoBlock ? 1 : 0;
-      if (i < first && p.block != kNoBlock) {
-        pool.drop(p.block, StepId{});
+      if (i < table.first && p.block != kNoBlock) {
+        groups_[idx(g)].pool.drop(p.block, StepId{});
         p.block = kNoBlock;
       }
       table.blocks.push_back(p.block);
@@ -199,8 +193,20 @@ std::int32_t KvManager::adopt_loaded(KvSeq s, const TokenView& log, std::int32_t
   } else {
     extend_runs(l);
   }
-  publish(s, log, to * b, StepId{});  // no step writes these blocks
+  seal_up_to(s, log, to, StepId{}, 1);  // no step writes these blocks; who loaded them is their first reader
   return to * b;
+}
+
+/// The table of `s` is about to jump: its blocks below `first` go, fenced, as steps in flight may read them.
+void KvManager::leave_window(Tables& t, std::int32_t g, std::int32_t first, StepId fence) {
+  Table& table = t.groups[idx(g)];
+  const auto held = static_cast<std::int32_t>(table.blocks.size());
+  for (; table.first < std::min(first, held); ++table.first) {
+    BlockId& block = table.blocks[idx(table.first)];
+    groups_[idx(g)].pool.drop(block, fence);
+    block = kNoBlock;
+  }
+  table.first = std::max(table.first, first);
 }
 
 }  // namespace barg::kv

@@ -11,10 +11,10 @@ namespace {
 StepId step(std::uint64_t n) { return static_cast<StepId>(n); }
 
 /// Takes, seals and publishes a block under a made-up node.
-BlockId published(BlockPool& pool, NodeId node) {
+BlockId published(BlockPool& pool, NodeId node, BlockId parent = kNoBlock, Queue queue = Queue::kSmall) {
   const BlockId b = pool.take();
-  pool.seal(b, 4);
-  pool.set_node(b, node);
+  pool.seal(b, 4, step(0));
+  pool.publish(b, node, parent, queue, 0);
   return b;
 }
 
@@ -30,7 +30,7 @@ TEST(BlockPool, HandsOutEveryBlockOnceThenNone) {
 }
 
 TEST(BlockPool, ReleasedContentIsKeptAndEvictedLeastRecentFirst) {
-  BlockPool pool(3);
+  BlockPool pool(3, Eviction::kLru);
   const BlockId a = published(pool, 1), b = published(pool, 2), c = published(pool, 3);
   pool.drop(b, step(0));
   pool.drop(a, step(0));
@@ -41,9 +41,9 @@ TEST(BlockPool, ReleasedContentIsKeptAndEvictedLeastRecentFirst) {
   EXPECT_EQ(pool.take(), a);
   EXPECT_EQ(pool.take(), c);
   EXPECT_EQ(pool.take(), b);
-  pool.set_node(a, kNoNode);
-  pool.set_node(b, kNoNode);
-  pool.set_node(c, kNoNode);
+  pool.unpublish(a);
+  pool.unpublish(b);
+  pool.unpublish(c);
   pool.check_integrity();
 }
 
@@ -92,20 +92,107 @@ TEST(BlockPool, PinsHoldLikeReferences) {
 }
 
 TEST(BlockPool, UndoRestoresListsExactly) {
+  for (const Eviction eviction : {Eviction::kS3Fifo, Eviction::kLru}) {
+    BlockPool pool(8, eviction);
+    std::vector<BlockId> cached;
+    for (NodeId n = 1; n <= 6; ++n) cached.push_back(published(pool, n, n == 2 ? cached[0] : kNoBlock));
+    for (BlockId b : cached) pool.drop(b, step(0));
+    for (int reads = 0; reads < 2; ++reads) pool.adopt(cached[2]), pool.drop(cached[2], step(0));
+    EXPECT_NE(pool.cold(2), kNoBlock);
+    const BlockPool before = pool;
+    pool.begin();
+    pool.adopt(cached[1]);
+    pool.pin(cached[3]);
+    for (int i = 0; i < 6; ++i) EXPECT_NE(pool.take(), kNoBlock);
+    const std::size_t mark = pool.mark();
+    EXPECT_EQ(pool.take(), kNoBlock);
+    EXPECT_EQ(pool.mark(), mark);
+    pool.undo(0);
+    pool.end();
+    for (BlockId b = 0; b < pool.size(); ++b) EXPECT_EQ(pool[b], before[b]);
+    for (const Queue q : {Queue::kSmall, Queue::kMain, Queue::kInner})
+      EXPECT_EQ(pool.head(q), before.head(q));
+    pool.check_integrity();
+  }
+}
+
+TEST(BlockPool, WhatIsNotReadAgainLeavesFirst) {
+  BlockPool pool(4);
+  // Both go from small to main when small has to give, in the order of their last release.
+  const BlockId often = published(pool, 1), once = published(pool, 2), never = published(pool, 3);
+  const BlockId back = published(pool, 4, kNoBlock, Queue::kMain);  // its ghost was there
+  for (BlockId b : {often, once, never, back}) pool.drop(b, step(0));
+  for (BlockId b : {often, once, often}) pool.adopt(b), pool.drop(b, step(0));
+  std::vector<BlockId> order;
+  while (order.size() < 4) {
+    order.push_back(pool.take());
+    pool.unpublish(order.back());
+  }
+  EXPECT_EQ(order, (std::vector<BlockId>{never, back, once, often}));
+  pool.check_integrity();
+}
+
+TEST(BlockPool, MainGoesRoundOncePerRead) {
+  BlockPool pool(3);
+  const BlockId a = published(pool, 1, kNoBlock, Queue::kMain),
+                b = published(pool, 2, kNoBlock, Queue::kMain),
+                c = published(pool, 3, kNoBlock, Queue::kMain);
+  for (BlockId x : {a, b, c}) pool.drop(x, step(0));
+  for (BlockId x : {a, a, b}) pool.adopt(x), pool.drop(x, step(0));
+  EXPECT_EQ(pool.take(), c);
+  EXPECT_EQ(pool.take(), b);
+  EXPECT_EQ(pool[a].reads, 0);
+  EXPECT_EQ(pool.take(), a);
+}
+
+TEST(BlockPool, ABlockThatOthersBuildOnStays) {
+  for (const Queue queue : {Queue::kSmall, Queue::kMain}) {
+    BlockPool pool(3);
+    const BlockId a = published(pool, 1, kNoBlock, queue), b = published(pool, 2, a, queue),
+                  c = published(pool, 3, b, queue);
+    for (BlockId x : {a, b, c}) pool.drop(x, step(0));  // in the wrong order
+    pool.check_integrity();
+    EXPECT_EQ(pool.take(), c);
+    EXPECT_EQ(pool.take(), b);
+    EXPECT_EQ(pool.take(), a);
+    for (BlockId x : {c, b, a}) pool.unpublish(x);
+    pool.check_integrity();
+  }
+}
+
+TEST(BlockPool, ALongChainInTheWrongOrderIsLinear) {
+  constexpr int kBlocks = 20'000;
+  BlockPool pool(kBlocks);
+  std::vector<BlockId> chain;
+  for (NodeId n = 1; n <= kBlocks; ++n)
+    chain.push_back(published(pool, n, chain.empty() ? kNoBlock : chain.back(), Queue::kMain));
+  for (BlockId x : chain) pool.drop(x, step(0));
+  pool.begin();
+  for (int i = kBlocks; i-- > 0;) ASSERT_EQ(pool.take(), chain[static_cast<std::size_t>(i)]);
+  EXPECT_LE(pool.mark(), std::size_t{3} * kBlocks);  // a move, a take and a lost child each
+  pool.undo(0);
+  pool.end();
+  pool.check_integrity();
+}
+
+TEST(BlockPool, ColdGoesInOrderOfEvictionAndNamesEachOnce) {
   BlockPool pool(6);
-  std::vector<BlockId> cached;
-  for (NodeId n = 1; n <= 4; ++n) cached.push_back(published(pool, n));
-  for (BlockId b : cached) pool.drop(b, step(0));
-  const BlockPool before = pool;
-  const BlockId next = pool[cached[1]].next;
-  pool.adopt(cached[1]);
-  const BlockId blank = pool.take(), blank2 = pool.take(), victim = pool.take();
-  pool.untake(victim, BlockState::kCached);
-  pool.untake(blank2, BlockState::kBlank);
-  pool.untake(blank, BlockState::kBlank);
-  pool.unadopt(cached[1], BlockState::kCached, next);
-  for (BlockId b = 0; b < pool.size(); ++b) EXPECT_EQ(pool[b], before[b]);
-  EXPECT_EQ(pool.least_recent(), before.least_recent());
+  std::vector<BlockId> b;
+  for (NodeId n = 1; n <= 6; ++n)
+    b.push_back(published(pool, n, kNoBlock, n <= 3 ? Queue::kSmall : Queue::kMain));
+  for (BlockId x : b) pool.drop(x, step(0));
+  EXPECT_EQ(pool.cold(0), kNoBlock);
+  EXPECT_EQ(pool.cold(1), b[0]);
+  EXPECT_EQ(pool.cold(1), kNoBlock);
+  EXPECT_EQ(pool.cold(6), b[1]);
+  pool.adopt(b[0]);
+  pool.drop(b[0], step(0));  // goes to the end of small, known already
+  pool.check_integrity();
+  EXPECT_EQ(pool.cold(6), b[2]);
+  EXPECT_EQ(pool.cold(6), b[3]);
+  EXPECT_EQ(pool.take(), b[1]);
+  pool.unpublish(b[1]);
+  EXPECT_EQ(pool.cold(4), b[4]);  // one of the seen has left
   pool.check_integrity();
 }
 
@@ -116,8 +203,8 @@ TEST(BlockPoolDeathTest, MisuseStops) {
   EXPECT_DEATH(pool.drop(a, step(0)), "CHECK failed");  // freed twice
   EXPECT_DEATH(pool.adopt(a), "CHECK failed");          // nothing to share
   const BlockId b = pool.take();
-  pool.seal(b, 4);
-  EXPECT_DEATH(pool.seal(b, 4), "CHECK failed");
+  pool.seal(b, 4, step(0));
+  EXPECT_DEATH(pool.seal(b, 4, step(0)), "CHECK failed");
   EXPECT_DEATH(pool.set_fill(b, 1), "CHECK failed");  // immutable
   EXPECT_DEATH(pool.drop(99, step(0)), "CHECK failed");
 }

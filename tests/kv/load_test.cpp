@@ -32,7 +32,8 @@ struct Driven {
   std::vector<LoadSlot> slots;
   std::int32_t computed = 0;
 
-  Driven(KvManager& m, std::vector<TokenId> t) : kv(&m), tokens(std::move(t)), seq(m.open(root_key("r", ""))) {
+  Driven(KvManager& m, std::vector<TokenId> t)
+      : kv(&m), tokens(std::move(t)), seq(m.open(root_key("r", ""))) {
     KvManager::Transaction txn(*kv);
     std::vector<TailCopy> copies;
     computed =

@@ -258,27 +258,34 @@ TEST(Manager, EveryFailedAllocationLeavesThePreState) {
   for (Driven& r : live) r.end();
 }
 
-TEST(Manager, TheLeastRecentVictimIsALeaf) {
-  Rng rng(5);
-  KvManager kv(options({full(16)}));
-  int evictions = 0;
-  for (int round = 0; round < 2000; ++round) {
-    auto tokens = count_from(0, 5 + static_cast<int>(rng.below(24)));
-    for (std::size_t i = rng.below(tokens.size()); i < tokens.size(); ++i)
-      tokens[i] += static_cast<TokenId>(rng.below(2));
-    Driven r(kv, tokens);
-    const BlockId victim = kv.pool(0).least_recent();
-    if (victim != kNoBlock) {
-      ++evictions;
-      const NodeId n = kv.pool(0)[victim].node;
-      EXPECT_EQ(kv.tree().first_child(n), kNoNode);
+TEST(Manager, AVictimIsALeaf) {
+  for (const Eviction eviction : {Eviction::kS3Fifo, Eviction::kLru}) {
+    Rng rng(5);
+    ManagerOptions o = options({full(16)});
+    o.eviction = eviction;
+    o.track_evictions = true;
+    KvManager kv(o);
+    int evictions = 0;
+    for (int round = 0; round < 2000; ++round) {
+      auto tokens = count_from(0, 5 + static_cast<int>(rng.below(24)));
+      for (std::size_t i = rng.below(tokens.size()); i < tokens.size(); ++i)
+        tokens[i] += static_cast<TokenId>(rng.below(2));
+      Driven r(kv, tokens);
+      if (r.admit(step(static_cast<std::uint64_t>(round) + 1)).hit) r.compute(r.log().size());
+      r.end(step(static_cast<std::uint64_t>(round) + 1));
+      kv.retire(step(static_cast<std::uint64_t>(round) + (rng.below(2) == 0 ? 1 : 0)));
+      kv.check_integrity();
+      std::vector<Departed> gone;
+      kv.take_departed(gone);
+      for (std::size_t i = 0; i < gone.size(); ++i) {
+        ++evictions;
+        for (std::size_t k = 0; k < i; ++k)
+          EXPECT_NE(gone[k].digest, gone[i].parent) << "parent before child";
+        for (const NodeId n : kv.tree().nodes()) EXPECT_NE(kv.tree().parent_digest(n), gone[i].digest);
+      }
     }
-    if (r.admit(step(static_cast<std::uint64_t>(round) + 1)).hit) r.compute(r.log().size());
-    r.end(step(static_cast<std::uint64_t>(round) + 1));
-    kv.retire(step(static_cast<std::uint64_t>(round) + (rng.below(2) == 0 ? 1 : 0)));
-    kv.check_integrity();
+    EXPECT_GT(evictions, 1000);
   }
-  EXPECT_GT(evictions, 1000);
 }
 
 TEST(Manager, WasteIsCountedByCause) {

@@ -1,0 +1,126 @@
+// What KvManager tells about its cache to those who keep copies elsewhere: what leaves, what is read again,
+// what will leave soon. Nothing here changes who holds what.
+#include <algorithm>
+
+#include "base/check.h"
+#include "kv/manager.h"
+
+namespace barg::kv {
+
+Departed KvManager::departed(std::int32_t g, BlockId b) const {
+  const Block& x = groups_[idx(g)].pool[b];
+  return {.group = g,
+          .block = b,
+          .digest = tree_.digest(x.node),
+          .parent = tree_.parent_digest(x.node),
+          .depth = tree_.depth(x.node),
+          .fingerprint = tree_.fingerprint(x.node),
+          .uses = x.uses};
+}
+
+/// REQUIRES a published block that is about to be unpublished.
+void KvManager::note_departure(std::int32_t g, BlockId b) {
+  Group& group = groups_[idx(g)];
+  const Block& x = group.pool[b];
+  if (x.queue == Queue::kSmall) group.ghosts.insert(tree_.digest(x.node));
+  if (options_.track_evictions && x.written <= group.pool.retired()) departed_.push_back(departed(g, b));
+}
+
+void KvManager::note_use(std::int32_t g, BlockId b) {
+  if (!options_.track_evictions) return;
+  BlockPool& pool = groups_[idx(g)].pool;
+  if (pool[b].node == kNoNode || pool[b].second != SecondUse::kRead) return;
+  pool.set_second(b, SecondUse::kNoted);
+  second_uses_.push_back({g, b, tree_.digest(pool[b].node)});
+}
+
+void KvManager::take_departed(std::vector<Departed>& out) {
+  CHECK(!active_);
+  out.insert(out.end(), departed_.begin(), departed_.end());
+  departed_.clear();
+}
+
+void KvManager::take_second_uses(std::vector<Departed>& out) {
+  CHECK(!active_);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < second_uses_.size(); ++i) {
+    const Noted n = second_uses_[i];
+    BlockPool& pool = groups_[idx(n.group)].pool;
+    const Block& x = pool[n.block];
+    const bool same = x.node != kNoNode && tree_.digest(x.node) == n.digest;
+    if (!same || x.second != SecondUse::kNoted) continue;  // has left, and said so
+    if (x.written > pool.retired()) {
+      second_uses_[kept++] = n;
+      continue;
+    }
+    pool.set_second(n.block, SecondUse::kTold);
+    out.push_back(departed(n.group, n.block));
+  }
+  second_uses_.resize(kept);
+}
+
+void KvManager::take_coldest(std::int32_t group, std::int32_t count, std::vector<Departed>& out,
+                             std::int64_t depth) {
+  CHECK(!active_);
+  BlockPool& pool = groups_[idx(group)].pool;
+  if (depth < 0) depth = (pool.size() + 9) / 10;
+  for (; count > 0; --count) {
+    const BlockId b = pool.cold(depth);
+    if (b == kNoBlock) return;
+    out.push_back(departed(group, b));
+  }
+}
+
+// ---- blocks that others have computed meanwhile
+
+/// The end of the longest published run from block `from` that can serve queries behind it.
+std::int32_t KvManager::published_from(KvSeq s, const TokenView& log, std::int32_t from) {
+  const std::int32_t limit = (log.size() - 1) / options_.block_tokens;  // at least one token is left
+  std::int32_t to = from;
+  while (to < limit && reachable(s, log, to + 1)) ++to;
+  // As in find_hit(), but what windows read of the table is there.
+  const Tables& t = at(s);
+  while (to > from) {
+    std::int32_t gap = kNoBlock;
+    for (std::int32_t g = 0; g < num_groups() && gap == kNoBlock; ++g) {
+      if (full(g)) continue;
+      for (std::int32_t i = to; i-- > std::max(from, first_needed(g, to * options_.block_tokens));) {
+        if (tree_.block(tree_.find(t.keys[idx(i)]), g) != kNoBlock) continue;
+        gap = i;
+        break;
+      }
+    }
+    if (gap == kNoBlock) break;
+    to = gap;
+  }
+  return to;
+}
+
+std::int32_t KvManager::adopt_published(KvSeq s, const TokenView& log, std::int32_t computed, StepId fence) {
+  Tables& t = at(s);
+  const std::int32_t b = options_.block_tokens;
+  CHECK(!active_ && computed == t.reserved && t.holder >= 0);
+  if (!options_.enable_prefix_caching || computed % b != 0 || t.sealed != computed / b) return computed;
+  const std::int32_t from = t.sealed, to = published_from(s, log, from);
+  if (to == from) return computed;
+  for (std::int32_t g = 0; g < num_groups(); ++g) {
+    Table& table = t.groups[idx(g)];
+    leave_window(t, g, first_needed(g, to * b), fence);
+    for (std::int32_t i = from; i < to; ++i) {
+      BlockId block = kNoBlock;
+      if (i >= table.first) {
+        block = tree_.block(tree_.find(t.keys[idx(i)]), g);
+        groups_[idx(g)].pool.adopt(block, reads_anew(t, i));
+        note_use(g, block);
+      }
+      table.blocks.push_back(block);
+    }
+  }
+  t.sealed = to;
+  t.seen = std::max(t.seen, to);
+  t.reserved = t.processed = to * b;
+  if (loading(s)) drop_range(t.load, t.load.first, to);
+  return to * b;
+}
+
+}  // namespace barg::kv
