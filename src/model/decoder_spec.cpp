@@ -20,8 +20,9 @@ std::vector<LayerGroup> layer_groups(const DecoderSpec& spec) {
 }
 
 std::uint64_t kv_bytes_per_token(const DecoderSpec& spec, DType kv_dtype) {
-  return 2ULL * static_cast<std::uint64_t>(spec.num_layers) * static_cast<std::uint64_t>(spec.num_kv_heads) *
-         static_cast<std::uint64_t>(spec.head_dim) * block_bytes(kv_dtype) / block_elements(kv_dtype);
+  const std::uint64_t head = static_cast<std::uint64_t>(spec.head_dim) * block_bytes(kv_dtype) +
+                             (has_token_scales(kv_dtype) ? sizeof(float) : 0);
+  return 2 * static_cast<std::uint64_t>(spec.num_layers) * static_cast<std::uint64_t>(spec.num_kv_heads) * head;
 }
 
 std::uint64_t parameter_count(const DecoderSpec& s) {

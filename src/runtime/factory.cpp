@@ -25,8 +25,12 @@ struct Named {
 
 constexpr std::array<Named<std::optional<Recipe>>, 4> kRecipes{
     {{"auto", std::nullopt}, {"f32", Recipe::kF32}, {"int8", Recipe::kInt8}, {"bf16", Recipe::kBF16}}};
-constexpr std::array<Named<std::optional<DType>>, 4> kKvDtypes{
-    {{"auto", std::nullopt}, {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}}};
+constexpr std::array<Named<std::optional<DType>>, 6> kKvDtypes{{{"auto", std::nullopt},
+                                                                {"f32", DType::kF32},
+                                                                {"f16", DType::kF16},
+                                                                {"bf16", DType::kBF16},
+                                                                {"fp8", DType::kF8E4M3},
+                                                                {"int8", DType::kI8}}};
 constexpr std::array<Named<ops::Isa>, 4> kIsas{{{"auto", ops::Isa::kAuto},
                                                 {"scalar", ops::Isa::kScalar},
                                                 {"avx2", ops::Isa::kAvx2},

@@ -204,8 +204,9 @@ TEST_P(ExactTest, SixtyFourAtOnceInASmallPoolEqualEachAlone) {
 TEST_P(ExactTest, Matrix) {
   const auto requests = make_requests(12, 99, 280);
   std::map<std::string, std::vector<std::vector<std::string>>> expected;
-  for (const char* dtype : {"f32", "f16", "bf16"}) expected[dtype] = alone(requests, dtype);
+  for (const char* dtype : {"f32", "f16", "bf16", "fp8", "int8"}) expected[dtype] = alone(requests, dtype);
   EXPECT_NE(expected["f32"], expected["f16"]) << "the KV dtype is part of the numerics";
+  EXPECT_NE(expected["fp8"], expected["int8"]);
   Rng rng(1);
   const auto pick = [&rng](auto... values) {
     const std::common_type_t<decltype(values)...> all[] = {values...};
@@ -219,7 +220,7 @@ TEST_P(ExactTest, Matrix) {
     c.scheduler.pipeline_depth = round / 9;
     c.scheduler.max_num_batched_tokens = pick(1, 17, 64, 255, 512);
     c.kv.enable_prefix_caching = pick(0, 1) == 1;
-    c.kv.dtype = pick("f32", "f16", "bf16");
+    c.kv.dtype = pick("f32", "f16", "bf16", "fp8", "int8");
     // Each with 1, 2 and 3 threads; few rounds are scalar, which is slow (the kernels' own tests compare
     // widely).
     const bool scalar = round == 4 || round == 12 || round == 23;
@@ -364,10 +365,12 @@ TEST_P(ExactDirectoryTest, TwoModelsInOneProcess) {
 TEST_P(ExactDirectoryTest, NaNFailsOneRequest) {
   constexpr TokenId kPoison = 333;
   const test::PoisonedModel poisoned(path_, kPoison, 64);
-  for (const std::int32_t depth : {0, 2}) {
+  for (const auto& [depth, dtype] : {std::pair{0, "f32"}, {2, "f32"}, {2, "f16"}, {1, "fp8"}, {2, "int8"}}) {
+    SCOPED_TRACE(dtype);
     Config c = config();
     c.model.path = poisoned.path();
     c.scheduler.pipeline_depth = depth;
+    c.kv.dtype = dtype;
     auto engine = engine_for(c);
     EngineClient client(*engine);
     Request good = make_requests(1, 3, 60)[0];

@@ -244,6 +244,8 @@ TEST(GgufModel, TinyFileLoadsAndSaysWhatItIs) {
   EXPECT_TRUE(spec.tied);
   EXPECT_TRUE(spec.permuted_qk);
   EXPECT_EQ(kv_bytes_per_token(spec, DType::kF16), 2u * 1 * 4 * 2);
+  EXPECT_EQ(kv_bytes_per_token(spec, DType::kF8E4M3), 2u * 1 * (4 + 4)) << "with the scales";
+  EXPECT_EQ(kv_bytes_per_token(spec, DType::kI8), 2u * 1 * (4 + 4));
   EXPECT_EQ(parameter_count(spec), 4u * 8 + 8 + 2 * 8 + 8 * 8 * 2 + 2 * 4 * 8 + 3 * 8 * 8);
   const auto vocab = m->vocab().value();
   EXPECT_EQ(vocab.ggml_pre, "smollm");

@@ -144,6 +144,8 @@ TEST_P(Checkpoint, ChunksBlocksThreadsAndIsaDoNotChangeABit) {
   const auto ids = longest_prompt(g, 257);  // crosses a split of 256 keys where there is such a prompt
   check_bits(files, ids, Recipe::kF32, DType::kF32);
   check_bits(files, ids, Recipe::kF32, DType::kBF16);
+  check_bits(files, ids, Recipe::kF32, DType::kF8E4M3);
+  check_bits(files, ids, Recipe::kF32, DType::kI8);
 }
 
 constexpr const char* kNoBf16 = "skipped: this machine has no AVX512-BF16";
@@ -156,12 +158,10 @@ TEST_P(Checkpoint, Bf16ChunksBlocksThreadsAndIsaDoNotChangeABit) {
   check_bits(open_or_throw(path()), longest_prompt(g, 257), Recipe::kBF16, DType::kF16);
 }
 
-/// Eight bits of mantissa, two roundings a product: hundredths of a standard deviation.
-TEST_P(Checkpoint, Bf16StaysNearTransformers) {
-  if (path().empty()) GTEST_SKIP() << barg::test::kNoShared;
-  if (!has_bf16()) GTEST_SKIP() << kNoBf16;
-  const Goldens g(path() + "/goldens.safetensors");
-  Harness h(open_or_throw(path()), {.recipe = Recipe::kBF16, .kv_dtype = DType::kF16, .cpu = {.threads = 2}});
+/// The error of a logit against transformers, over the row's standard deviation (root mean square).
+double error_over_deviation(const std::string& path, Recipe recipe, DType kv) {
+  const Goldens g(path + "/goldens.safetensors");
+  Harness h(open_or_throw(path), {.recipe = recipe, .kv_dtype = kv, .cpu = {.threads = 2}});
   double square = 0, count = 0;
   for (const std::string& p : g.prompts()) {
     const auto ids = g.ids(p + ".input_ids"), positions = g.ids(p + ".positions");
@@ -177,10 +177,30 @@ TEST_P(Checkpoint, Bf16StaysNearTransformers) {
       }
     }
   }
-  const double error = std::sqrt(square / count);  // of a logit, over the row's standard deviation
+  return std::sqrt(square / count);
+}
+
+/// Eight bits of mantissa, two roundings a product: hundredths of a standard deviation.
+TEST_P(Checkpoint, Bf16StaysNearTransformers) {
+  if (path().empty()) GTEST_SKIP() << barg::test::kNoShared;
+  if (!has_bf16()) GTEST_SKIP() << kNoBf16;
+  const double error = error_over_deviation(path(), Recipe::kBF16, DType::kF16);
   RecordProperty("error_over_std", std::to_string(error));
   EXPECT_LE(error, 0.03);
   EXPECT_GE(error, kBar) << "bf16 is not f32";
+}
+
+/// Keys and values of four (fp8) and seven bits of significand, and weights drawn at random.
+TEST_P(Checkpoint, EightBitKvStaysNearTransformers) {
+  if (path().empty()) GTEST_SKIP() << barg::test::kNoShared;
+  const double fp8 = error_over_deviation(path(), Recipe::kF32, DType::kF8E4M3);
+  const double int8 = error_over_deviation(path(), Recipe::kF32, DType::kI8);
+  RecordProperty("fp8_over_std", std::to_string(fp8));
+  RecordProperty("int8_over_std", std::to_string(int8));
+  EXPECT_LE(fp8, 0.25);
+  EXPECT_LE(int8, 0.05);
+  EXPECT_GE(int8, kBar) << "codes are not f32";
+  EXPECT_LT(3 * int8, fp8);
 }
 
 class QuantisedBits : public ::testing::TestWithParam<const char*> {};
@@ -192,6 +212,8 @@ TEST_P(QuantisedBits, ChunksBlocksThreadsAndIsaDoNotChangeABit) {
   auto ids = longest_prompt(g, 1024);
   for (std::size_t i = 0; ids.size() < 270; ++i) ids.push_back(ids[i]);
   check_bits(open_or_throw(file), ids, Recipe::kInt8, DType::kF16);
+  check_bits(open_or_throw(file), ids, Recipe::kInt8, DType::kF8E4M3);
+  check_bits(open_or_throw(file), ids, Recipe::kInt8, DType::kI8);
   check_bits(open_or_throw(file), ids, Recipe::kF32, DType::kF16);
   if (has_bf16()) check_bits(open_or_throw(file), ids, Recipe::kBF16, DType::kF16);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 
 #include "support/runner_driver.h"
 #include "support/tiny_model.h"
@@ -221,7 +222,13 @@ TEST_F(CpuRunnerTest, KeyRootNamesEverythingABlockDependsOn) {
             }).key_root,
             base.key_root);
   EXPECT_NE(root([](Config& c) { c.kv.block_size = 32; }).key_root, base.key_root);
-  EXPECT_NE(root([](Config& c) { c.kv.dtype = "f16"; }).key_root, base.key_root);
+  std::set<std::string> domains{base.key_root}, numerics{base.numerics_id};
+  for (const char* dtype : {"f16", "bf16", "fp8", "int8"}) {
+    const auto info = root([&](Config& c) { c.kv.dtype = dtype; });
+    EXPECT_TRUE(domains.insert(info.key_root).second) << dtype;
+    EXPECT_TRUE(numerics.insert(info.numerics_id).second) << dtype;
+  }
+  EXPECT_TRUE(numerics.contains("f32-t32-s256-k1-kvfp8-cpu"));
   EXPECT_NE(root([](Config& c) { c.model.numerics = "int8"; }).key_root, base.key_root);
   const test::PoisonedModel other(path_, 3, 64);
   EXPECT_NE(root([&](Config& c) { c.model.path = other.path(); }).key_root, base.key_root);
@@ -251,7 +258,8 @@ TEST_F(CpuRunnerTest, RefusesUnknownNames) {
     auto loaded = load_runner(config, *files);
     return loaded ? std::string("none") : loaded.error().param;
   };
-  EXPECT_EQ(error([](Config& c) { c.kv.dtype = "f8"; }), "kv.dtype");
+  for (const char* dtype : {"f8", "fp8_e5m2", "q8_0", "INT8"})
+    EXPECT_EQ(error([&](Config& c) { c.kv.dtype = dtype; }), "kv.dtype") << dtype;
   EXPECT_EQ(error([](Config& c) { c.model.numerics = "f64"; }), "model.numerics");
   EXPECT_EQ(error([](Config& c) { c.runtime.isa = "sse"; }), "runtime.isa");
   EXPECT_EQ(error([](Config& c) { c.runtime.threads = -1; }), "runtime.threads");
@@ -324,17 +332,23 @@ TEST_F(CpuRunnerTest, Bf16WeightsTakeTwoBytesInThePlan) {
 }
 
 TEST_F(CpuRunnerTest, PlanOfInspectIsThatOfLoading) {
-  const auto config = test::tiny_config(path_);
+  auto config = test::tiny_config(path_);
   auto files = model::ModelFiles::open(path_);
   ASSERT_TRUE(files);
-  const auto plan = plan_memory(config, **files);
-  ASSERT_TRUE(plan);
-  const auto loaded = test::load_tiny(config);
-  EXPECT_EQ(plan->weight_bytes, loaded.plan.weight_bytes);
-  EXPECT_EQ(plan->num_blocks, loaded.plan.num_blocks);
-  EXPECT_EQ(plan->kv_bytes, loaded.plan.kv_bytes);
-  EXPECT_EQ(plan->workspace_bytes, loaded.plan.workspace_bytes);
-  EXPECT_EQ(plan->kv_bytes_per_token, 3U * 2 * 16 * 2 * 4);
+  for (const auto& [dtype, head_bytes] : {std::pair{"auto", 16U * 4}, {"f16", 16U * 2}, {"fp8", 16U + 4},
+                                          {"int8", 16U + 4}}) {
+    config.kv.dtype = dtype;
+    const auto plan = plan_memory(config, **files);
+    ASSERT_TRUE(plan);
+    const auto loaded = test::load_tiny(config);
+    EXPECT_EQ(plan->weight_bytes, loaded.plan.weight_bytes);
+    EXPECT_EQ(plan->num_blocks, loaded.plan.num_blocks);
+    EXPECT_EQ(plan->kv_bytes, loaded.plan.kv_bytes);
+    EXPECT_EQ(plan->workspace_bytes, loaded.plan.workspace_bytes);
+    EXPECT_EQ(plan->kv_bytes_per_token, 3U * 2 * 2 * head_bytes) << dtype;
+    EXPECT_EQ(plan->block_bytes, loaded.runner->info().block_bytes);
+    EXPECT_EQ(plan->block_bytes[0], config.kv.block_size * std::int64_t{3 * 2 * 2} * head_bytes) << dtype;
+  }
 }
 
 }  // namespace
