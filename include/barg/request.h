@@ -2,6 +2,7 @@
 // threads; nothing here refers to text, JSON or HTTP.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -55,6 +56,7 @@ struct Request {
   std::int32_t n = 1;                      ///< choices, 1..128; choice 0 of n equals n = 1
   Priority priority = Priority::kStandard;
   std::string cache_salt;                  ///< prefix blocks are shared only among equal salts
+  double cache_pin_s = 0;                  ///< the tiers keep the prompt's blocks for so long; 0 = as all others
   bool follows = false;                    ///< a further prompt of a batch whose first one was admitted
 };
 
@@ -88,6 +90,8 @@ struct OutputToken {
 struct RequestStats {
   std::int32_t prompt_tokens = 0;
   std::int32_t cached_tokens = 0;  ///< prompt tokens of choice 0 that were not computed
+  /// Of these, by where they lay: device, DRAM, disk, remote pool.
+  std::array<std::int32_t, 4> cached_by_place{};
   std::int32_t preemptions = 0;
   double arrived_s = 0;
   double first_scheduled_s = 0;

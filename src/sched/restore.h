@@ -5,11 +5,11 @@
 //   (none) ------> kAsked ---------------------> kAnswered ---------+-----> kReloading: running, not served
 //      ^              ^      shrunk hit: again,      |              |           | all parts ended, or deadline
 //      |              +------------------------------+              |           v
-//      |                     a few times             |              |        kMore: running; the next plan loads another
-//      |                                             |              |           | leg of the run, or nothing more
-//      |                                 recompute   v              v           |
-//      +---------- preempted, paused, ended ------ kDone <---- kMeeting <-------+
-//                                                        both ends: running, served; its front adopts what has come
+//      |                     a few times             |              |       the next leg of the run: kReloading again,
+//      |                                             |              |       or kDone
+//      |                                 recompute   v              v
+//      +---------- preempted, paused, ended ------ kDone <------ kMeeting: both ends, or behind a part that failed: running,
+//                                                                served; its front adopts what has come when it meets it
 //
 // A sequence in kAsked or kAnswered waits and holds nothing; kReloading and kMeeting hold the blocks that their load
 // fills, and leaving them for any reason cancels the load exactly once.
@@ -33,11 +33,12 @@ struct TierRules {
   double answer_age_s = 5;         ///< a sequence that waits longer asks again
   std::int32_t asks = 3;           ///< lookups of one admission, if the device's hit keeps shrinking below the answer
   std::int32_t lookups_most = 16;  ///< lookups that wait for their answers at once
+  double early_share = 0.1;        ///< of the pool, its coldest blocks: copied before they are evicted
   std::int32_t saves_per_plan = 8; ///< early copies a plan may ask for
   std::int32_t explore_every = 4;  ///< runs recomputed because their tier is slow, of which one measures it again
 };
 
-enum class RestoreState : std::uint8_t { kAsked, kAnswered, kReloading, kMeeting, kMore, kDone };
+enum class RestoreState : std::uint8_t { kAsked, kAnswered, kReloading, kMeeting, kDone };
 
 /// Of one sequence, from its lookup until it leaves the running.
 struct Restore {
@@ -47,28 +48,31 @@ struct Restore {
   // -- the lookup and its answer
   LookupId lookup{};
   double asked_s = 0;
-  std::int32_t first = 0;            ///< index of places[0]
-  std::int32_t asked = 0;            ///< blocks asked for
-  std::vector<Place> places;         ///< of consecutive blocks that can be restored: the farthest of their parts
-  std::vector<Place> parts;          ///< [block][group], as answered
+  std::int32_t first = 0;             ///< index of the first block asked for
+  std::vector<Place> parts;           ///< [block][group], as answered
+  std::vector<Place> places;          ///< of the leading blocks that can come back: the farthest of their parts
   std::array<PlaceSpeed, kNumPlaces> speeds{};
-  bool chosen = false;               ///< a plan has been made and counted
 
-  // -- the load
+  // -- the choice
+  std::int32_t planned_hit = -1;      ///< tokens on the device for which `wish` was made
+  RestorePlan wish;
+
+  // -- the load: as much of the wish as could be held at once
+  struct Got {
+    double bytes = 0;
+    double first_s = 0, last_s = 0;   ///< since started_s
+  };
   LoadId load{};
   RestorePlan plan;
-  double started_s = 0;
-  double deadline_s = 0;
-  std::int64_t parts_left = 0;
-  std::array<double, kNumPlaces> got_bytes{};
-  std::array<double, kNumPlaces> first_part_s{}, last_part_s{};  ///< since started_s; 0 = none yet
-  std::int32_t got_blocks = 0;       ///< (about) that have come, for the rate at which the rest will
+  double started_s = 0, deadline_s = 0;
+  std::array<Got, kNumPlaces> got{};
+  std::int32_t lost_to = 0;           ///< behind the last block that will not come; 0 = none
 
   // -- predicted against actual
-  bool first_admission = false;      ///< its tokens count as cached in the request's stats
-  double begun_s = 0;                ///< when the run began to come back
-  std::int32_t run_end = 0;          ///< tokens; when so many are processed, the run is back. 0 = not measured
-  RestorePlan forecast;              ///< of the whole run
+  bool first_admission = false;       ///< its tokens count as cached in the request's stats
+  double begun_s = 0;
+  std::int32_t run_end = 0;           ///< when so many tokens are processed, the run is back; 0 = not measured (any more)
+  RestorePlan forecast;               ///< of the whole run
 
   bool waits() const { return state == RestoreState::kAsked || state == RestoreState::kAnswered; }
   bool loads() const { return state == RestoreState::kReloading || state == RestoreState::kMeeting; }

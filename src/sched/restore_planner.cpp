@@ -193,7 +193,7 @@ RestorePlan plan_restore(const RestoreInput& in, const PlannerRules& rules) {
     }
     plan.trial = unmeasured >= 0 && in.first + unmeasured < plan.last;
   } else if (plan.choice == RestoreChoice::kBoth) {
-    plan.first = in.first + 1;
+    plan.first = in.first + std::max(1, run.split(both_end) / 2);  // reading may be faster than forecast
     plan.last = in.first + both_end;
     plan.forecast_s = plan.both_s;
     plan.descending = true;

@@ -18,6 +18,9 @@ SchedulerConfig normalised(SchedulerConfig c) {
   CHECK(c.max_rows >= 1 && c.options.max_num_seqs >= 1 && c.max_model_len >= 1 && c.bypass_max >= 0);
   CHECK(c.options.pipeline_depth >= 0 && c.options.pipeline_depth <= 2);
   CHECK(c.options.itl_target_ms > 0 && c.options.watermark >= 0 && c.options.watermark < 1);
+  CHECK(c.tiers.load_share > 0 && c.tiers.load_share <= 1 && c.tiers.lookup_timeout_s > 0);
+  c.tiers.enabled = c.tiers.enabled && c.kv.enable_prefix_caching;
+  c.kv.track_evictions = c.tiers.enabled;
   return c;
 }
 
@@ -42,7 +45,19 @@ std::string count(std::int64_t n, const char* what) {
 }  // namespace
 
 Scheduler::Scheduler(SchedulerConfig config)
-    : config_(normalised(std::move(config))), kv_(config_.kv), waiting_(config_.options.ageing_s) {}
+    : config_(normalised(std::move(config))), kv_(config_.kv), waiting_(config_.options.ageing_s) {
+  if (!config_.tiers.enabled) return;
+  tiers_ = std::make_unique<Tiers>();
+  for (const kv::GroupSpec& g : config_.kv.groups) {
+    const auto bytes = static_cast<double>(g.block_bytes);
+    if (g.kind == kv::GroupKind::kFull) {
+      tiers_->block_bytes += bytes;
+    } else {
+      tiers_->tail_bytes += bytes * (g.window / config_.kv.block_tokens + 1);
+    }
+  }
+  if (tiers_->block_bytes == 0) tiers_->block_bytes = tiers_->tail_bytes;  // windows alone
+}
 
 // ---- arrivals
 
@@ -150,6 +165,7 @@ void Scheduler::pause(RequestId request, bool paused) {
       --paused_;
       continue;
     }
+    if (s->restore != nullptr) leave_restore(*s);
     s->state == SeqState::kWaiting ? waiting_.erase(*s) : give_back(*s);
     s->state = SeqState::kPaused;
     ++paused_;
@@ -175,6 +191,7 @@ void Scheduler::finish(Sequence& s, FinishReason reason, TokenEvent event, Effec
   } else {
     leave_running(s);
   }
+  if (s.restore != nullptr) leave_restore(s);
   s.state = SeqState::kFinished;
   --unfinished_;
   kv_.release(s.kv, s.in_flight > 0 ? s.last_step : StepId{});
@@ -264,6 +281,7 @@ void Scheduler::apply_item(const LaunchedItem& item, ItemResult& result, double 
   if (s.state == SeqState::kRunning) {
     kv_.publish(s.kv, s.log(), std::min(s.scheduled, s.known()), s.in_flight > 0 ? s.last_step : StepId{});
     kv_.advance(s.kv, s.processed);
+    if (s.restore != nullptr) note_progress(s, now);
   }
   s.emitted = s.known() - s.prompt();
   const bool scored = s.scores_prompt() && static_cast<std::int32_t>(s.prompt_logprobs.size()) == s.prompt();
@@ -318,6 +336,10 @@ Effects Scheduler::lose_device(const Error& error, double now) {
     for (const LaunchedItem& item : step.items) --item.seq->in_flight;
   }
   launched_.clear();
+  if (tiers_ != nullptr) {
+    order_ = tiers_->active;
+    for (Sequence* s : order_) leave_restore(*s);  // while the loads are known
+  }
   kv_.retire(static_cast<StepId>(last_step_));
   kv_.forget_cache();
   Effects effects;
@@ -360,6 +382,9 @@ QueueFacts Scheduler::facts() const {
   for (const Sequence* s : running_) f.running_tokens += s->outstanding();
   f.paused = paused_;
   f.finishing = static_cast<std::int64_t>(sequences_.size()) - unfinished_;
+  if (tiers_ == nullptr) return f;
+  f.asking = static_cast<std::int64_t>(tiers_->lookups.size());
+  f.loading = static_cast<std::int64_t>(tiers_->loads.size());
   return f;
 }
 
@@ -387,7 +412,10 @@ void Scheduler::check_integrity() const {
     CHECK(s->bypassed <= config_.bypass_max);
   }
   CHECK(waiting == waiting_.size() && waiting_tokens == waiting_.tokens());
-  CHECK(running == static_cast<std::int64_t>(running_.size()) && running <= config_.options.max_num_seqs);
+  // Sequences that load take no place from others; when their loads end, there may be more than places for a while.
+  const std::int64_t places = (tiers_ != nullptr ? 2 : 1) * std::int64_t{config_.options.max_num_seqs};
+  CHECK(running == static_cast<std::int64_t>(running_.size()) && running <= places);
+  if (tiers_ != nullptr) check_tiers();
   CHECK(paused == paused_ && waiting + running + paused == unfinished_ && finished == facts().finishing);
 }
 

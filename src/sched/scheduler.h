@@ -11,7 +11,8 @@
 //  1. A returned plan is launched, and steps execute in the order of their ids. At most pipeline_depth + 1
 //  plans
 //     are outstanding; plan() returns nullopt beyond that. Results are applied in launch order.
-//  2. If a sequence is unfinished and not paused and nothing is outstanding, plan() returns a non-empty plan.
+//  2. If a sequence is unfinished and not paused and nothing is outstanding, plan() returns a non-empty plan, or
+//     every such sequence waits for the tiers: then next_deadline() says when plan() goes on without them.
 //  3. Every sequence gets exactly one event with finish != kNone, and is named in exactly one
 //  Effects::released
 //     after the last plan that names it has been applied (or at once, if none is in flight).
@@ -35,7 +36,9 @@
 #include "kv/manager.h"
 #include "sched/cost_model.h"
 #include "sched/plan.h"
+#include "sched/restore.h"
 #include "sched/sequence.h"
+#include "sched/tier_plan.h"
 #include "sched/waiting_queue.h"
 
 namespace barg::sched {
@@ -52,6 +55,7 @@ struct SchedulerConfig {
   /// Prefill stretches a step to at most this many times the step of its decodes alone (or a third of the
   /// inter-token target, if that is more): tokens of a stream come evenly, not just in time.
   double stretch_max = 3;
+  TierRules tiers;  ///< disabled: nothing of tiers costs anything
 };
 
 struct SequenceSpec {
@@ -75,6 +79,8 @@ struct QueueFacts {
   std::int64_t running_tokens = 0;    ///< rows running sequences still have to compute
   std::int64_t paused = 0;            ///< sequences whose readers are behind
   std::int64_t finishing = 0;         ///< finished, but named by a step in flight
+  std::int64_t asking = 0;            ///< waiting for the answer to a lookup in the tiers
+  std::int64_t loading = 0;           ///< running, and blocks of theirs are being read from the tiers
 };
 
 /// Only ever grow.
@@ -126,6 +132,16 @@ class Scheduler {
   Effects apply(const StepResult& result, double now) { return apply(StepResult(result), now); }
   /// The memory of effects that have been carried out, for later ones. Nobody must call it.
   void recycle(Effects&& effects);
+
+  // -- tiers below the device's pool (scheduler_tiers.cpp)
+  /// Appends what the tiers have to do, in order. Call it after every plan(), also after one that returned nullopt, and
+  /// submit everything before the plan is launched: what it evicts is saved first, and what was cancelled since the last
+  /// call is cancelled first of all.
+  void take_tier_commands(std::vector<TierCommand>& out);
+  void on_tier_event(const TierEvent& event, double now);
+  /// plan() has something to do at this time even if nothing happens until then.
+  std::optional<double> next_deadline() const;
+  const TierCounters& tier_counters() const { return tier_counters_; }
 
   std::int64_t outstanding_plans() const { return static_cast<std::int64_t>(launched_.size()); }
   /// Sequences that have not had their last event.
@@ -181,6 +197,7 @@ class Scheduler {
   void preempt(Sequence& s);
   void give_back(Sequence& s);
   void add_rows(Sequence& s, std::int32_t rows);
+  double allowed_seconds(double decodes) const;
   void allow_prefill();
   std::int32_t chunk(std::int32_t start, std::int32_t outstanding, bool share) const;
   std::int32_t rows_within_target(std::int32_t start, std::int32_t most) const;
@@ -189,12 +206,52 @@ class Scheduler {
   Admitted admit(Sequence& s, double now, bool share);
   void enter(Sequence& s, std::int32_t hit, double now);
   bool in_production(Sequence& s);
+  bool full() const;
   std::vector<std::int64_t> kept_blocks() const;
   std::int32_t unfinished_prefills() const;
   void top_up();
   StepPlan launch();
   PlanItem plan_item(Sequence& s, StepPlan& plan);
   void append_tables(const Sequence& s, std::int32_t start, StepPlan& plan) const;
+
+  // -- scheduler_tiers.cpp; all REQUIRE tiers_
+  struct Tiers {
+    std::vector<TierCommand> cancels, saves, reads, background;  // to be taken in this order
+    std::vector<Sequence*> active;                               // that have asked, load or may load more
+    std::unordered_map<std::uint64_t, Sequence*> lookups, loads;
+    std::uint64_t last_id = 0;
+    std::int32_t recomputed = 0;  // runs, since a slow tier was measured
+    std::vector<kv::LoadSlot> slots;      // scratch
+    std::vector<kv::Departed> departed;   // scratch
+    double block_bytes = 0, tail_bytes = 0;  // read for each block; for the windows at the end of a run
+  };
+  void begin_tiers(double now);
+  void end_tiers();
+  bool may_enter(Sequence& s, double now);
+  bool being_loaded(Sequence& s, std::int32_t index);
+  void ask(Sequence& s, std::int32_t first, std::int32_t last, double now);
+  void take_answer(const LookupAnswer& answer);
+  void take_part(const PartLoaded& part, double now);
+  void find_run(Restore& r);
+  std::int32_t window_end(const Restore& r, std::int32_t first, std::int32_t last) const;
+  PrefillLoad prefill_load() const;
+  std::int32_t loadable(std::int32_t blocks) const;
+  void choose_restore(Sequence& s, std::int32_t hit);
+  bool reserve_run(Sequence& s);
+  void start_load(Sequence& s, double now);
+  void begin_restore(Sequence& s, bool loads, bool first_admission, double now);
+  void follow_load(Sequence& s, double now);
+  std::int32_t meeting_point(const Sequence& s) const;
+  void adopt(Sequence& s);
+  void pass(Sequence& s, std::int32_t to);
+  void give_up_load(Sequence& s);
+  void load_more(Sequence& s, double now);
+  void cancel_load(Sequence& s);
+  void leave_restore(Sequence& s);
+  void note_progress(Sequence& s, double now);
+  Sequence* loading_victim(const Sequence& s, const Sequence& oldest) const;
+  std::int64_t reloading() const;
+  void check_tiers() const;
 
   // -- scheduler.cpp
   bool reads_cache(const Sequence& s) const;
@@ -226,6 +283,8 @@ class Scheduler {
   std::vector<std::vector<LaunchedItem>> spare_items_;
   std::vector<std::vector<OutputToken>> spare_tokens_;
   Effects spare_effects_;
+  std::unique_ptr<Tiers> tiers_;  // nullptr: none
+  TierCounters tier_counters_;
   std::int64_t unfinished_ = 0, paused_ = 0;
   std::int64_t deferred_ = 0;  // at the last plan
   std::uint64_t arrivals_ = 0, admitted_ = 0, last_step_ = 0;

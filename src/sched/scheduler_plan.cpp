@@ -27,6 +27,7 @@ T take_spare(std::vector<T>& spare) {
 std::optional<StepPlan> Scheduler::plan(double now) {
   if (outstanding_plans() > config_.options.pipeline_depth) return std::nullopt;
   start_draft();
+  if (tiers_ != nullptr) begin_tiers(now);
   service_order(order_);
   for (Sequence* s : order_) serve(*s, 1);
   allow_prefill();
@@ -37,6 +38,7 @@ std::optional<StepPlan> Scheduler::plan(double now) {
   }
   if (!draft_.preempted) admit_waiting(now);
   top_up();
+  if (tiers_ != nullptr) end_tiers();
   if (draft_.items.empty()) return std::nullopt;
   return launch();
 }
@@ -63,7 +65,7 @@ void Scheduler::service_order(std::vector<Sequence*>& out) const {
   for (Sequence* s : running_) {
     if (s->decoding()) out.push_back(s);
   }
-  if (static_cast<std::int32_t>(out.size()) >= draft_.budget) {
+  if (static_cast<std::int32_t>(out.size()) >= std::min(draft_.budget, config_.options.max_num_seqs)) {
     for (Sequence* s : running_) {
       if (s->outstanding() > 1) out.push_back(s);
     }
@@ -86,6 +88,7 @@ void Scheduler::prefill_order(std::vector<Sequence*>& out) const {
 
 void Scheduler::serve(Sequence& s, std::int32_t rows) {
   if (s.state != SeqState::kRunning || std::min(rows, draft_.budget) <= 0) return;
+  if (static_cast<std::int32_t>(draft_.items.size()) >= config_.options.max_num_seqs) return;
   rows = make_room(s, std::min(rows, draft_.budget));
   if (rows == 0 || !kv_.reserve(s.kv, s.scheduled + rows)) return;
   add_rows(s, rows);
@@ -102,7 +105,8 @@ std::int32_t Scheduler::make_room(Sequence& s, std::int32_t rows) {
 }
 
 /// nullptr: waiting is better, or there is none. The oldest running sequence is never a victim; a sequence
-/// that is itself the worst waits with its blocks until somebody needs them.
+/// that is itself the worst waits with its blocks until somebody needs them. One that waits for a load goes
+/// before the others that are worse than `s`, and before all if `s` is the oldest.
 Sequence* Scheduler::choose_victim(const Sequence& s) const {
   for (std::int32_t g = 0; g < kv_.num_groups(); ++g) {
     if (!kv_.stuck(s.kv, g)) continue;
@@ -122,8 +126,12 @@ Sequence* Scheduler::choose_victim(const Sequence& s) const {
       worst = r;
     }
   }
+  if (tiers_ != nullptr) {
+    if (Sequence* loader = loading_victim(s, *oldest)) return loader;
+  }
   return worst == &s ? nullptr : worst;
 }
+
 
 void Scheduler::preempt(Sequence& s) {
   if (s.drafted > 0) {
@@ -135,6 +143,7 @@ void Scheduler::preempt(Sequence& s) {
     --(s.decoding() ? draft_.decodes : draft_.prefills);
     s.drafted = 0;
   }
+  if (s.restore != nullptr) leave_restore(s);
   give_back(s);
   ++s.stats.preemptions;
   ++counters_.preemptions;
@@ -172,11 +181,15 @@ void Scheduler::add_rows(Sequence& s, std::int32_t rows) {
 
 // ---- how much prefill
 
-void Scheduler::allow_prefill() {
+/// Of a step whose decodes alone take `decodes`.
+double Scheduler::allowed_seconds(double decodes) const {
   const double target = config_.options.itl_target_ms / 1e3;
-  const double decodes = draft_.items.empty() ? 0 : cost_.predict(draft_.cost);
   const double even = std::max(config_.stretch_max * decodes, target / 3);
-  draft_.allowed_s = std::max(std::min(target, even), kPrefillShare * decodes);
+  return std::max(std::min(target, even), kPrefillShare * decodes);
+}
+
+void Scheduler::allow_prefill() {
+  draft_.allowed_s = allowed_seconds(draft_.items.empty() ? 0 : cost_.predict(draft_.cost));
 }
 
 /// Rows of the next chunk of a sequence. A chunk that cannot finish takes half if others could use the rest.
@@ -222,13 +235,11 @@ void Scheduler::top_up() {
 // ---- admission
 
 void Scheduler::admit_waiting(double now) {
-  if (waiting_.size() == 0 || static_cast<std::int32_t>(running_.size()) >= config_.options.max_num_seqs)
-    return;
+  if (waiting_.size() == 0 || full()) return;
   std::vector<Sequence*> blocked;
   const std::vector<Sequence*> candidates = waiting_.front(now, kScan);
   for (Sequence* s : candidates) {
-    if (static_cast<std::int32_t>(running_.size()) >= config_.options.max_num_seqs || draft_.budget == 0)
-      break;
+    if (full() || (draft_.budget == 0 && tiers_ == nullptr)) break;
     const auto overtaken = [this](const Sequence* w) { return w->bypassed >= config_.bypass_max; };
     if (std::any_of(blocked.begin(), blocked.end(), overtaken)) break;
     if (in_production(*s)) {
@@ -236,6 +247,7 @@ void Scheduler::admit_waiting(double now) {
       ++counters_.deferrals;
       continue;
     }
+    if (tiers_ != nullptr && !may_enter(*s, now)) continue;
     const Admitted result = admit(*s, now, s != candidates.back());
     if (result == Admitted::kNoTime) break;
     if (result == Admitted::kTooLong) continue;  // shorter ones may use what the long ones leave
@@ -246,6 +258,13 @@ void Scheduler::admit_waiting(double now) {
     for (Sequence* w : blocked) ++w->bypassed;
     counters_.bypasses += blocked.empty() ? 0 : 1;
   }
+}
+
+/// No further sequence may enter. One that waits for a load takes no place from those that are served.
+bool Scheduler::full() const {
+  const auto most = static_cast<std::int64_t>(config_.options.max_num_seqs);
+  const auto running = static_cast<std::int64_t>(running_.size());
+  return tiers_ == nullptr ? running >= most : running - reloading() >= most || running >= 2 * most;
 }
 
 /// Blocks that running sequences still need for what they know, and the watermark; nothing if nobody runs.
@@ -288,19 +307,29 @@ Scheduler::Admitted Scheduler::admit(Sequence& s, double now, bool share) {
                              {.read_until = reads_cache(s) ? s.known() : 0,
                               .rows = config_.max_rows,
                               .keep = keep,
-                              .step = draft_.id},
+                              .step = draft_.id,
+                              .counts = s.choice == 0},
                              copies);
   if (!hit) return Admitted::kNoBlocks;
-  const std::int32_t left = s.known() - *hit;
-  std::int32_t rows = chunk(*hit, left, share);
-  if (rows == 0) return Admitted::kNoTime;
-  if (rows < left && unfinished_prefills() >= kUnfinishedPrefills) return Admitted::kTooLong;
-  rows = kv_.room(s.kv, rows);
-  if (rows == 0 || !kv_.reserve(s.kv, *hit + rows)) return Admitted::kNoBlocks;
+  if (s.restore != nullptr) choose_restore(s, *hit);
+  const RestoreChoice wish = s.restore != nullptr ? s.restore->wish.choice : RestoreChoice::kRecompute;
+  std::int32_t rows = 0;
+  bool loads = wish == RestoreChoice::kReload && reserve_run(s);
+  if (!loads) {
+    const std::int32_t left = s.known() - *hit;
+    rows = chunk(*hit, left, share);
+    if (rows == 0) return Admitted::kNoTime;
+    if (rows < left && unfinished_prefills() >= kUnfinishedPrefills) return Admitted::kTooLong;
+    loads = wish == RestoreChoice::kBoth && reserve_run(s);
+    rows = kv_.room(s.kv, rows);
+    if (rows == 0 || !kv_.reserve(s.kv, *hit + rows)) return Admitted::kNoBlocks;
+  }
   txn.commit();
   draft_.copies.insert(draft_.copies.end(), copies.begin(), copies.end());
+  const bool first_admission = s.first_scheduled == 0;
   enter(s, *hit, now);
-  add_rows(s, rows);
+  if (s.restore != nullptr) begin_restore(s, loads, first_admission, now);
+  if (rows > 0) add_rows(s, rows);
   return Admitted::kYes;
 }
 
@@ -320,7 +349,7 @@ void Scheduler::enter(Sequence& s, std::int32_t hit, double now) {
   }
   s.first_scheduled = ++admitted_;
   s.stats.first_scheduled_s = now;
-  s.stats.cached_tokens = hit;
+  s.stats.cached_tokens = s.stats.cached_by_place[0] = hit;
   counters_.prefix_queries += reads ? static_cast<std::uint64_t>(s.known()) : 0;
   counters_.prefix_hits += static_cast<std::uint64_t>(hit);
 }

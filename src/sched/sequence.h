@@ -25,6 +25,7 @@
 #include "barg/types.h"
 #include "base/check.h"
 #include "kv/manager.h"
+#include "sched/restore.h"
 
 namespace barg::sched {
 
@@ -69,10 +70,15 @@ struct Sequence {
   std::int32_t high_water = 0;  ///< most tokens ever scheduled; below it is recomputation
   RequestStats stats;
 
+  std::unique_ptr<Restore> restore;  ///< blocks that come back from the tiers (restore.h); usually none
+
   std::int32_t prompt() const { return static_cast<std::int32_t>(request->prompt.size()); }
   std::int32_t known() const { return prompt() + static_cast<std::int32_t>(outputs.size()); }
+  /// Holds blocks and is not served: the first block it needs is being read from a tier.
+  bool reloading() const { return restore != nullptr && restore->state == RestoreState::kReloading; }
   /// Rows still to be computed. Nothing follows the last token that may be sampled.
   std::int32_t outstanding() const {
+    if (reloading()) return 0;
     return expected > prompt() && expected >= limit ? 0 : expected - scheduled;
   }
   bool decoding() const { return outstanding() == 1; }

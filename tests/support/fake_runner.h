@@ -113,6 +113,18 @@ class FakeDevice {
     fill_[at(group)][at(b)] = 0;
   }
 
+  // -- for tiers
+  std::vector<std::uint64_t> content(std::int32_t group, BlockId b) const {
+    const auto begin = memory_[at(group)].begin() + b * block_tokens_;
+    return {begin, begin + block_tokens_};
+  }
+  /// The bytes of a whole block; empty: rubbish that nobody may read.
+  void fill(std::int32_t group, BlockId b, const std::vector<std::uint64_t>& content) {
+    const auto n = static_cast<std::int32_t>(content.size());
+    for (std::int32_t j = 0; j < block_tokens_; ++j) slot(group, b, j) = j < n ? content[at(j)] : kRubbish;
+    fill_[at(group)][at(b)] = n;
+  }
+
   sched::StepResult execute(const sched::StepPlan& plan) {
     sched::StepResult result{.id = plan.id, .items = {}, .seconds = 0, .fatal = {}};
     if (static_cast<std::uint64_t>(plan.id) != ++steps_) error("steps out of order");
@@ -131,7 +143,7 @@ class FakeDevice {
   std::int64_t computed() const { return computed_; }
 
  private:
-  static constexpr std::uint64_t kPoison = 0;
+  static constexpr std::uint64_t kPoison = 0, kRubbish = 1;
   struct State {
     Truth truth;
     TokenId last_sampled;

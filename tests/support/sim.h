@@ -15,6 +15,7 @@
 #include "base/env.h"
 #include "sched/scheduler.h"
 #include "support/fake_runner.h"
+#include "support/fake_tiers.h"
 
 namespace barg::test {
 
@@ -41,6 +42,10 @@ struct SimConfig {
   double cancel_rate = 0.02;
   double reader_rate = 0;   ///< a reader falls behind, or catches up
   double pause_rate = 0.3;  ///< iterations that collect nothing although something could be collected
+  // -- tiers below the device's pool
+  sched::TierRules tiers;
+  FakeTierConfig tier;
+  double deaf_rate = 0;  ///< plans before which no event of the tiers is taken
 
   sched::SchedulerConfig scheduler() const {
     sched::SchedulerConfig c;
@@ -61,19 +66,46 @@ struct SimConfig {
                              g.num_blocks, 1024});
     }
     c.key_root = "fake";
+    c.tiers = tiers;
     return c;
   }
 };
 
 /// One input of the scheduler, in order: enough to replay it.
 struct JournalEntry {
-  enum class Kind : std::uint8_t { kAdd, kCancel, kFinishAt, kPause, kPlan, kApply } kind;
+  enum class Kind : std::uint8_t { kAdd, kCancel, kFinishAt, kPause, kPlan, kApply, kTier } kind;
   double now = 0;
   sched::SequenceSpec spec;
   RequestId request{};
   std::int32_t choice = 0, output_tokens = 0;
   sched::StepResult result;
+  sched::TierEvent event{};
 };
+
+/// Every byte of the commands that matters.
+inline std::string command_bytes(const std::vector<sched::TierCommand>& commands) {
+  std::string out;
+  const auto put = [&out](auto v) { out.append(reinterpret_cast<const char*>(&v), sizeof v); };
+  const auto block = [&](const sched::StoredBlock& b) { put(b.digest), put(b.parent), put(b.depth), put(b.fingerprint); };
+  for (const sched::TierCommand& c : commands) {
+    put(c.index());
+    if (const auto* save = std::get_if<sched::SaveCommand>(&c)) {
+      put(save->why), put(save->group), put(save->block), put(save->uses), block(save->stored);
+    } else if (const auto* lookup = std::get_if<sched::LookupCommand>(&c)) {
+      put(lookup->id), put(lookup->deadline);
+      for (const auto& b : lookup->blocks) block(b);
+    } else if (const auto* load = std::get_if<sched::LoadCommand>(&c)) {
+      put(load->id), put(load->deadline);
+      for (const auto& p : load->parts) put(p.index), put(p.group), put(p.block), block(p.stored);
+    } else if (const auto* cancel = std::get_if<sched::CancelLoadCommand>(&c)) {
+      put(cancel->id);
+    } else {
+      const auto& parts = std::get<sched::CancelPartsCommand>(c);
+      put(parts.id), put(parts.first), put(parts.last);
+    }
+  }
+  return out;
+}
 
 /// Every byte of a plan that matters.
 inline std::string plan_bytes(const sched::StepPlan& p) {
@@ -109,6 +141,7 @@ class Sim {
     if (config.fault_rate > 0) {
       scheduler_.kv_for_test().set_allocation_hook([this] { return rng_.uniform() >= config_.fault_rate; });
     }
+    if (config.tiers.enabled) open_tiers(seed);
     for (std::int32_t i = 0; i < std::max(1, config.prefixes); ++i) {
       prefixes_.push_back(random_tokens(config.prompt_max));
     }
@@ -126,7 +159,8 @@ class Sim {
       journal_.push_back({.kind = JournalEntry::Kind::kAdd, .now = now_, .spec = spec, .result = {}});
       device_.add(spec.id, r, c);
       live_.insert(spec.id);
-      choices_.emplace(std::pair{r->id, c}, Delivered(Truth(r, c, config_.vocab)));
+      const auto d = choices_.emplace(std::pair{r->id, c}, Delivered(Truth(r, c, config_.vocab))).first;
+      if (tiers_ != nullptr) tell_tiers(d->second.truth);
     }
     check();
     return r->id;
@@ -135,15 +169,17 @@ class Sim {
   bool plan() {
     const std::vector<const sched::Sequence*> before(scheduler_.running().begin(),
                                                      scheduler_.running().end());
+    if (tiers_ != nullptr && rng_.uniform() >= config_.deaf_rate) take_tier_events();
     journal_.push_back({.kind = JournalEntry::Kind::kPlan, .now = now_, .spec = {}, .result = {}});
     auto p = scheduler_.plan(now_);
     plans_.push_back(p ? plan_bytes(*p) : std::string());
     check_oldest(before);
+    if (tiers_ != nullptr) submit_tier_commands(p ? &*p : nullptr);
     if (!p) {
       // Nothing in flight and something unfinished: there must be a next step (unless allocations were
-      // failed).
+      // failed), or the tiers are waited for until some time.
       EXPECT_TRUE(!outstanding_.empty() || scheduler_.unfinished() == scheduler_.paused() ||
-                  config_.fault_rate > 0)
+                  config_.fault_rate > 0 || scheduler_.next_deadline())
           << "stalled";
       check();
       return false;
@@ -202,7 +238,15 @@ class Sim {
   void step() {
     while (plan()) {
     }
-    if (!outstanding_.empty()) collect();
+    outstanding_.empty() ? wait_for_tiers() : collect();
+  }
+
+  /// With nothing to compute: time goes on to what happens next. Nothing if nothing does.
+  void wait_for_tiers() {
+    if (tiers_ == nullptr) return;
+    std::optional<double> next = tiers_->next();
+    if (const auto d = scheduler_.next_deadline(); d && (!next || *d < *next)) next = d;
+    if (next) now_ = std::max(now_, *next);
   }
 
   /// Runs until all is done. A finite bound stands for liveness.
@@ -281,6 +325,8 @@ class Sim {
       }
       const bool launched = plan();
       if (!outstanding_.empty() && (!launched || rng_.uniform() >= config_.pause_rate)) collect();
+      if (!launched && outstanding_.empty()) wait_for_tiers();
+      ++operations_;
     }
     finish_checks();
   }
@@ -296,6 +342,7 @@ class Sim {
     EXPECT_TRUE(live_.empty());
     EXPECT_EQ(scheduler_.facts().waiting + scheduler_.facts().running + scheduler_.facts().finishing, 0);
     for (auto& [key, d] : choices_) check_delivered(d);
+    if (tiers_ != nullptr) check_tiers_at_end();
   }
 
   /// The journal's inputs through a fresh scheduler give the same plans.
@@ -318,12 +365,19 @@ class Sim {
         case JournalEntry::Kind::kPause:
           fresh.pause(e.request, e.choice == 1);
           break;
+        case JournalEntry::Kind::kTier:
+          fresh.on_tier_event(e.event, e.now);
+          break;
         case JournalEntry::Kind::kApply:
           fresh.apply(e.result, e.now);
           break;
         case JournalEntry::Kind::kPlan: {
           const auto p = fresh.plan(e.now);
-          ASSERT_EQ(p ? plan_bytes(*p) : std::string(), plans_[plan++]) << "plan " << plan;
+          ASSERT_EQ(p ? plan_bytes(*p) : std::string(), plans_[plan]) << "plan " << plan;
+          std::vector<sched::TierCommand> commands;
+          fresh.take_tier_commands(commands);
+          ASSERT_TRUE(tiers_ == nullptr || command_bytes(commands) == commands_[plan]) << "plan " << plan;
+          ++plan;
         }
       }
     }
@@ -344,6 +398,8 @@ class Sim {
   Delivered& delivered(RequestId id, std::int32_t choice = 0) { return choices_.at({id, choice}); }
   sched::Scheduler& scheduler() { return scheduler_; }
   FakeDevice& device() { return device_; }
+  FakeTiers& tiers() { return *tiers_; }
+  std::int64_t operations() const { return operations_; }
   const std::deque<sched::StepPlan>& outstanding() const { return outstanding_; }
   double now() const { return now_; }
   void set_now(double t) { now_ = t; }
@@ -354,6 +410,9 @@ class Sim {
   std::string errors_in_device() const {
     std::string out;
     for (const auto& e : device_.errors()) out += e + "\n";
+    if (tiers_ != nullptr) {
+      for (const auto& e : tiers_->errors()) out += e + "\n";
+    }
     return out;
   }
 
@@ -398,6 +457,9 @@ class Sim {
       check_scores(d);
     }
     EXPECT_EQ(d.tokens, expected);
+    const auto& by_place = d.stats.cached_by_place;
+    EXPECT_EQ(by_place[0] + by_place[1] + by_place[2] + by_place[3], d.stats.cached_tokens);
+    EXPECT_LE(d.stats.cached_tokens, d.stats.prompt_tokens);
   }
 
   void check_scores(Delivered& d) {
@@ -487,20 +549,100 @@ class Sim {
         if (pool[b].state == kv::BlockState::kBlank) device_.poison(g, b);
       }
     }
-    EXPECT_TRUE(device_.errors().empty()) << errors_in_device();
+    EXPECT_TRUE(errors_in_device().empty()) << errors_in_device();
+  }
+
+  // ---- tiers
+
+  void open_tiers(std::uint64_t seed) {
+    tiers_ = std::make_unique<FakeTiers>(config_.tier, device_, static_cast<std::int32_t>(config_.groups.size()), seed);
+    tiers_->is_reserved = [this](std::int32_t g, BlockId b) {
+      const kv::Block& block = scheduler_.kv().pool(g)[b];
+      bool in_flight = false;
+      for (const auto& p : outstanding_) in_flight = in_flight || names(p, g, b);
+      return block.state == kv::BlockState::kOpen && block.refs == 1 && !in_flight;
+    };
+  }
+
+  /// Every full block that this choice can ever have.
+  void tell_tiers(Truth& truth) {
+    FinishReason why{};
+    const std::vector<TokenId> outputs = truth.outputs(config_.max_model_len, {2}, why);
+    const Request& r = truth.request();
+    const kv::TokenView log{r.prompt, outputs, r.spans};
+    Digest parent = kv::root_key("fake", r.cache_salt);
+    const std::int32_t b = config_.block_tokens;
+    for (std::int32_t i = 0; (i + 1) * b <= log.size(); ++i) {
+      const Digest digest = config_.key(parent, log, i, b);
+      FakeTiers::Content content;
+      for (std::int32_t j = i * b; j < (i + 1) * b; ++j) content.push_back(truth.content(j));
+      tiers_->know({digest, parent, i, kv::block_fingerprint(log, i, b)}, std::move(content));
+      parent = digest;
+    }
+  }
+
+  void take_tier_events() {
+    std::vector<sched::TierEvent> events;
+    tiers_->poll(now_, events);
+    for (const sched::TierEvent& e : events) {
+      journal_.push_back({.kind = JournalEntry::Kind::kTier, .now = now_, .spec = {}, .result = {}, .event = e});
+      scheduler_.on_tier_event(e, now_);
+      if (config_.check_every_step) scheduler_.check_integrity();
+    }
+  }
+
+  void submit_tier_commands(const sched::StepPlan* plan) {
+    std::vector<sched::TierCommand> commands;
+    scheduler_.take_tier_commands(commands);
+    commands_.push_back(command_bytes(commands));
+    for (sched::TierCommand& c : commands) tiers_->submit(std::move(c), now_);
+    if (plan != nullptr) tiers_->check_plan(*plan);
+  }
+
+  /// Counters recomputed from what the tiers saw; everything that was begun has ended.
+  void check_tiers_at_end() {
+    std::vector<sched::TierCommand> rest;  // what the last ends cancelled
+    scheduler_.take_tier_commands(rest);
+    for (sched::TierCommand& c : rest) tiers_->submit(std::move(c), now_);
+    EXPECT_TRUE(tiers_->idle()) << "loads that nobody waits for";
+    EXPECT_FALSE(scheduler_.next_deadline());
+    EXPECT_EQ(scheduler_.facts().asking + scheduler_.facts().loading, 0);
+    ASSERT_TRUE(errors_in_device().empty()) << errors_in_device();
+    const sched::TierCounters& c = scheduler_.tier_counters();
+    const FakeTiers::Counts& seen = tiers_->counts;
+    EXPECT_EQ(c.lookups, seen.lookups);
+    EXPECT_EQ(c.blocks_asked, seen.blocks_asked);
+    EXPECT_EQ(c.loads, seen.loads);
+    EXPECT_EQ(c.parts_asked, seen.parts_asked);
+    EXPECT_EQ(c.parts_asked, c.parts_loaded + c.parts_failed + c.parts_cancelled);
+    EXPECT_EQ(c.parts_asked, seen.ok + seen.failed + seen.cancelled);
+    EXPECT_EQ(c.late_events, seen.answers - c.answers + seen.ok - c.parts_loaded + seen.failed - c.parts_failed);
+    EXPECT_EQ(c.saves, seen.saves);
+    std::uint64_t blocks = 0;
+    for (const std::uint64_t n : c.blocks_restored) blocks += n;
+    EXPECT_EQ(c.tokens_restored, blocks * static_cast<std::uint64_t>(config_.block_tokens));
+    std::uint64_t measured = 0;
+    for (const std::uint64_t n : c.regret) measured += n;
+    EXPECT_EQ(c.measured, measured);
+    std::vector<sched::TierEvent> late;
+    tiers_->poll(now_ + 1e9, late);
+    for (const sched::TierEvent& e : late) scheduler_.on_tier_event(e, now_);  // of lookups: nobody minds
+    scheduler_.check_integrity();
   }
 
   SimConfig config_;
   Rng rng_;
   sched::Scheduler scheduler_;
   FakeDevice device_;
+  std::unique_ptr<FakeTiers> tiers_;  // nullptr: none
   std::deque<sched::StepPlan> outstanding_;
   std::vector<std::vector<TokenId>> prefixes_;
   std::map<std::pair<RequestId, std::int32_t>, Delivered> choices_;
   std::set<SeqId> live_;
   std::map<SeqId, std::uint64_t> seniority_;  // order of first admission
   std::vector<JournalEntry> journal_;
-  std::vector<std::string> plans_;
+  std::vector<std::string> plans_, commands_;
+  std::int64_t operations_ = 0;
   CostFn cost_ = &default_cost;
   double now_ = 0, last_step_s_ = 0;
   std::uint64_t requests_ = 0, sequences_ = 0;

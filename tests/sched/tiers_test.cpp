@@ -1,0 +1,118 @@
+// The scheduler above tiers: random runs with every fault of a tier against the oracle, and named behaviours.
+// BARG_TEST_LONG in the environment (scripts/test --full) multiplies the number of runs.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "support/sim.h"
+
+namespace barg::test {
+namespace {
+
+SimConfig tight(int depth) {
+  SimConfig c;
+  c.block_tokens = 8;
+  c.groups = {{0, 26}};
+  c.pipeline_depth = depth;
+  c.requests = 30;
+  c.tiers.enabled = true;
+  c.tiers.lookup_timeout_s = 0.02;
+  c.tiers.planner.deadline_floor_s = 0.005;
+  c.tiers.planner.trial_blocks = 3;
+  c.tier.bytes_per_s = {0, 1e7, 1e6, 2e5};
+  c.tier.dram_parts = 40;
+  return c;
+}
+
+void add_faults(SimConfig& c) {
+  c.tier.jitter = 3;
+  c.tier.missing_rate = 0.05;
+  c.tier.corrupt_rate = 0.05;
+  c.tier.drop_save_rate = 0.1;
+  c.tier.silent_rate = 0.02;
+  c.tier.speed_lie = 8;
+  c.tier.hang_rate = 0.05;
+  c.deaf_rate = 0.3;
+  c.cancel_rate = 0.06;
+  c.reader_rate = 0.1;
+}
+
+struct TierTotals {
+  sched::TierCounters sum;
+  std::uint64_t preemptions = 0;
+  std::int64_t operations = 0;
+  void add(Sim& sim) {
+    const sched::TierCounters& c = sim.scheduler().tier_counters();
+    preemptions += sim.scheduler().counters().preemptions;
+    operations += sim.operations();
+    for (std::size_t i = 0; i < sum.plans.size(); ++i) sum.plans[i] += c.plans[i];
+    for (std::size_t i = 0; i < sum.saves.size(); ++i) sum.saves[i] += c.saves[i];
+    for (std::size_t i = 0; i < sum.blocks_restored.size(); ++i) sum.blocks_restored[i] += c.blocks_restored[i];
+    sum.lookup_timeouts += c.lookup_timeouts;
+    sum.late_events += c.late_events;
+    sum.trials += c.trials;
+    sum.more_legs += c.more_legs;
+    sum.parts_failed += c.parts_failed;
+    sum.parts_cancelled += c.parts_cancelled;
+    sum.blocks_passed += c.blocks_passed;
+    sum.loads_cancelled += c.loads_cancelled;
+    sum.deadlines += c.deadlines;
+    sum.load_waits += c.load_waits;
+    sum.tokens_restored += c.tokens_restored;
+    sum.measured += c.measured;
+  }
+};
+
+void run(const SimConfig& config, std::uint64_t first_seed, int runs, TierTotals& totals) {
+  for (int i = 0; i < runs; ++i) {
+    const std::uint64_t seed = first_seed + static_cast<std::uint64_t>(i);
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Sim sim(config, seed);
+    sim.run_random();
+    if (::testing::Test::HasFailure()) return;
+    if (i % 8 == 0) sim.check_replay();
+    totals.add(sim);
+  }
+}
+
+TEST(Tiers, RandomRunsWithFaults) {
+  const int runs = std::getenv("BARG_TEST_LONG") != nullptr ? 300 : 16;
+  TierTotals totals;
+  std::uint64_t seed = 100;
+  for (int depth : {0, 1, 2}) {
+    for (const auto mode : {sched::RestoreMode::kAuto, sched::RestoreMode::kReload, sched::RestoreMode::kBoth}) {
+      for (const bool window : {false, true}) {
+        for (const bool faults : {false, true}) {
+          SimConfig c = tight(depth);
+          c.tiers.planner.mode = mode;
+          if (window) c.groups.push_back({24, 16});
+          if (faults) add_faults(c);
+          run(c, seed, runs, totals);
+          if (HasFailure()) return;
+          seed += 1000;
+        }
+      }
+    }
+  }
+  const sched::TierCounters& t = totals.sum;
+  for (const std::uint64_t n : t.plans) EXPECT_GT(n, 100U);
+  for (const std::uint64_t n : t.saves) EXPECT_GT(n, 100U);
+  for (std::size_t p = 1; p < sched::kNumPlaces; ++p) EXPECT_GT(t.blocks_restored[p], 100U) << p;
+  EXPECT_GT(t.lookup_timeouts, 10U);
+  EXPECT_GT(t.late_events, 10U);
+  EXPECT_GT(t.trials, 10U);
+  EXPECT_GT(t.more_legs, 10U);
+  EXPECT_GT(t.parts_failed, 100U);
+  EXPECT_GT(t.parts_cancelled, 100U);
+  EXPECT_GT(t.blocks_passed, 10U);
+  EXPECT_GT(t.loads_cancelled, 10U);
+  EXPECT_GT(t.deadlines, 10U);
+  EXPECT_GT(t.load_waits, 10U);
+  EXPECT_GT(t.measured, 100U);
+  EXPECT_GT(totals.preemptions, 100U);
+  RecordProperty("operations", std::to_string(totals.operations));
+}
+
+}  // namespace
+}  // namespace barg::test
