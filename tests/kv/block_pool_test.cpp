@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <set>
+
+#include "base/env.h"
 
 namespace barg::kv {
 namespace {
@@ -194,6 +198,113 @@ TEST(BlockPool, ColdGoesInOrderOfEvictionAndNamesEachOnce) {
   pool.unpublish(b[1]);
   EXPECT_EQ(pool.cold(4), b[4]);  // one of the seen has left
   pool.check_integrity();
+}
+
+/// S3-FIFO on lists, as block_pool.h draws it.
+struct NaivePool {
+  struct Item {
+    Queue home = Queue::kSmall;
+    int reads = 0;
+    BlockId parent = kNoBlock;
+  };
+  std::map<BlockId, Item> items;  // published
+  std::map<Queue, std::vector<BlockId>> queues;
+
+  bool inner(BlockId b) const {
+    return std::any_of(items.begin(), items.end(), [b](const auto& i) { return i.second.parent == b; });
+  }
+  BlockId pop(Queue q) {
+    const BlockId b = queues[q].front();
+    queues[q].erase(queues[q].begin());
+    return b;
+  }
+  void adopt(BlockId b) {
+    for (auto& [q, list] : queues) {
+      if (std::erase(list, b) > 0 && q == Queue::kInner) items[b].home = Queue::kMain;
+    }
+    items[b].reads = std::min(3, items[b].reads + 1);
+  }
+  BlockId take() {
+    auto& small = queues[Queue::kSmall];
+    auto& main = queues[Queue::kMain];
+    while (true) {
+      const std::size_t cached = small.size() + main.size() + queues[Queue::kInner].size();
+      if (cached == 0) return kNoBlock;
+      const bool from_small = !small.empty() && (main.empty() || 10 * small.size() > cached);
+      BlockId b;
+      if (!from_small && main.empty()) {
+        b = pop(Queue::kInner);
+      } else {
+        b = pop(from_small ? Queue::kSmall : Queue::kMain);
+        Item& x = items[b];
+        if (x.reads > 0 || inner(b)) {
+          x.home = !from_small && x.reads == 0 ? Queue::kInner : Queue::kMain;
+          x.reads = from_small ? 0 : std::max(0, x.reads - 1);
+          queues[x.home].push_back(b);
+          continue;
+        }
+      }
+      const BlockId parent = items[b].parent;
+      items.erase(b);
+      if (parent != kNoBlock && !inner(parent) && std::erase(queues[Queue::kInner], parent) > 0) {
+        items[parent].home = Queue::kMain;
+        main.insert(main.begin(), parent);
+      }
+      return b;
+    }
+  }
+};
+
+TEST(BlockPool, EvictsAsTheNaiveModel) {
+  Rng rng(23);
+  BlockPool pool(40);
+  NaivePool naive;
+  std::vector<BlockId> held;
+  NodeId node = 0;
+  int victims = 0;
+  for (int round = 0; round < 40'000; ++round) {
+    if (rng.below(3) == 0 && held.size() < 15) {
+      const bool blank = pool.count(BlockState::kBlank) > 0;
+      // Half of the takes are undone first: that must not change what goes.
+      if (rng.below(2) == 0) {
+        pool.begin();
+        for (int i = 0; i < 3; ++i) pool.take();
+        pool.undo(0);
+        pool.end();
+      }
+      const BlockId b = pool.take();
+      ASSERT_NE(b, kNoBlock);
+      if (!blank) {
+        ++victims;
+        ASSERT_EQ(b, naive.take()) << round;
+        pool.unpublish(b);
+      }
+      const BlockId parent = !held.empty() && rng.below(3) != 0 ? held.back() : kNoBlock;
+      const Queue q = rng.below(5) == 0 ? Queue::kMain : Queue::kSmall;
+      pool.seal(b, 4, step(0));
+      pool.publish(b, ++node, parent, q, 0);
+      naive.items[b] = {q, 0, parent};
+      held.push_back(b);
+    } else if (rng.below(4) == 0) {
+      const auto b = static_cast<BlockId>(rng.below(40));
+      if (pool[b].state != BlockState::kCached || held.size() >= 15) continue;
+      pool.adopt(b);
+      naive.adopt(b);
+      held.push_back(b);
+    } else if (!held.empty()) {
+      const std::size_t i = rng.below(held.size());  // in any order: parents before children too
+      const BlockId b = held[i];
+      held.erase(held.begin() + static_cast<std::ptrdiff_t>(i));
+      if (std::any_of(held.begin(), held.end(), [&](BlockId c) { return pool[c].parent == b; })) {
+        held.push_back(b);
+        continue;
+      }
+      pool.drop(b, step(0));
+      naive.queues[naive.items[b].home].push_back(b);
+    }
+    if (round % 16 == 0) pool.check_integrity();
+  }
+  EXPECT_GT(victims, 3000);
 }
 
 TEST(BlockPoolDeathTest, MisuseStops) {

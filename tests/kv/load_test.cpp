@@ -1,8 +1,10 @@
 // Blocks that a tier fills: reserved beside the table, taken over when the table reaches them.
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <numeric>
 
+#include "base/env.h"
 #include "kv/manager.h"
 
 namespace barg::kv {
@@ -231,6 +233,60 @@ TEST(Load, IsAllOrNothing) {
   EXPECT_EQ(a.slots.size(), 8U);
   a.end();
   kv.check_integrity();
+}
+
+std::int64_t keys_made = 0;
+Digest counted_key(const Digest& parent, const TokenView& log, std::int32_t index,
+                   std::int32_t block_tokens) {
+  ++keys_made;
+  return block_key(parent, log, index, block_tokens);
+}
+
+/// Reported, not asserted: the work is linear once, and a call that finds nothing new looks at one block.
+TEST(Load, ALongSequenceIsReservedOnceAndTakenOverBlockByBlock) {
+  constexpr std::int32_t kBlocks = 131'072 / 16;
+  struct Case {
+    bool ends_meet, windows;
+    int useful;  // calls that find something
+  };
+  for (const auto [ends_meet, windows, expected] :
+       {Case{false, false, kBlocks}, Case{false, true, 1}, Case{true, false, 1}, Case{true, true, 1}}) {
+    ManagerOptions o;
+    o.groups = {full(kBlocks + 8)};
+    if (windows) o.groups.push_back(window(1024, kBlocks + 8));
+    o.key = &counted_key;
+    KvManager kv(o);
+    Driven a(kv, count_from(0, 131'072 + 1));
+    kv.expect(a.seq, 131'080);
+    SteadyClock clock;
+    const double start = clock.now();
+    a.load(0, kBlocks);
+    const double reserved = clock.now();
+    keys_made = 0;
+    int useful = 0;
+    for (std::int32_t i = 0; i < kBlocks; ++i) {
+      a.loaded(ends_meet ? kBlocks - 1 - i : i);
+      const std::int32_t before = a.computed;
+      useful += a.adopt() > before ? 1 : 0;
+    }
+    const double adopted = clock.now();
+    EXPECT_EQ(a.computed, 131'072);
+    EXPECT_LE(keys_made, kBlocks);
+    EXPECT_EQ(useful, expected);
+    keys_made = 0;
+    for (int i = 0; i < kBlocks; ++i) {
+      EXPECT_EQ(kv.adopt_published(a.seq, a.log(), a.computed, step(0)), a.computed);
+      EXPECT_EQ(kv.held(a.seq, 0), kBlocks);
+    }
+    EXPECT_EQ(keys_made, 0);
+    const double stepped = clock.now();
+    std::printf(
+        "%s%s: reserve %.2f ms, %d parts and adopt_loaded %.2f ms, as many steps that find nothing %.2f ms\n",
+        ends_meet ? "from the right" : "from the left", windows ? ", windows" : "", 1e3 * (reserved - start),
+        kBlocks, 1e3 * (adopted - reserved), 1e3 * (stepped - adopted));
+    kv.check_integrity();
+    a.end();
+  }
 }
 
 }  // namespace
