@@ -6,7 +6,8 @@
 //   get                     -> the nearest tier that has it; a part read from disk or remote also lands in DRAM
 //
 // The decisions are store::StackPolicy (policy.h): pure bookkeeping without bytes, threads or clocks, which the
-// policy-only mode of `barg bench kv` runs as well. Without a DRAM tier a bounded staging buffer stands between.
+// policy-only mode of `barg bench kv` runs as well. DRAM is not a Tier but the stack's own arena (dram_arena.h), because
+// everything passes through it; without it a bounded staging buffer stands between.
 //
 // A level may have several members (several directories): a part lives in the member that its key picks, so reads and
 // writes spread over all of them.
@@ -37,13 +38,19 @@ struct TierSpeed {
   double latency_s = 0;     ///< of one part alone
   double bytes_per_s = 0;   ///< of many
   double queued_bytes = 0;
+  double age_s = 0;         ///< since the last measured read
 };
 
 struct StackOptions {
+  std::uint64_t dram_bytes = 0;                      ///< host memory of the DRAM tier; 0 = no such tier
   std::uint64_t staging_bytes = 64ULL << 20;         ///< in flight without a DRAM tier
   std::uint64_t disk_bytes_per_day = 0;              ///< write budget of the disk level; 0 = none
-  double ttl_s = 0;                                  ///< a part not used for so long is dropped; 0 = never
+  bool disk_admit_all = false;                       ///< every evicted block, not only those with a second use
+  std::array<double, kNumTierKinds> ttl_s{};         ///< a part not used for so long is dropped; 0 = never
   double ghost_factor = 4;                           ///< keys remembered after eviction, in capacities
+  double slow_write_s = 2;                           ///< writes are dropped while a level takes longer
+  /// Tests only: may damage a part of DRAM before it is verified.
+  std::function<void(const Key&, Memory)> damage = {};
 };
 
 enum class SaveWhy : std::uint8_t { kEvicted, kEarly, kSecondUse };
@@ -71,6 +78,8 @@ struct StackStats {
   std::array<std::uint64_t, 8> dropped{};            ///< saves not done, by DropReason
   std::uint64_t verify_ok = 0, verify_failed = 0;
   std::uint64_t late = 0;                            ///< reads that came after their deadline or cancel
+  std::uint64_t loads = 0, reads_in_flight = 0, writes_in_flight = 0;  ///< gauges, zero when nothing goes on
+  std::uint64_t arena_bytes = 0;                     ///< of DRAM or staging that are taken
   struct Named {
     std::string name;
     TierKind kind = TierKind::kDram;
@@ -82,23 +91,29 @@ struct StackStats {
 enum class DropReason : std::uint8_t { kNoAdmission, kNoStaging, kBudget, kNoSpace, kDown, kSlow, kShutdown, kError };
 const char* drop_reason_name(DropReason r);
 
+class StackImpl;
+
 class TierStack {
  public:
-  /// Order of `tiers` within a kind is the order of members. REQUIRES at least one tier, `clock` outlives the stack.
+  /// Order of `tiers` within a kind is the order of members. REQUIRES a tier or options.dram_bytes, none of `tiers` is
+  /// of kind kDram, arena room for two parts of each kind (fits()), `clock` outlives the stack.
   TierStack(Domain domain, std::vector<std::unique_ptr<Tier>> tiers, StackOptions options, const Clock& clock);
   ~TierStack();
   TierStack(const TierStack&) = delete;
   TierStack& operator=(const TierStack&) = delete;
 
+  /// Room for at least a few parts in DRAM or staging.
+  static bool fits(const Domain& domain, std::uint64_t arena_bytes);
+
   const Domain& domain() const;
   bool has(TierKind kind) const;
 
   /// Would save() of this item copy anything? False if it is already where it should be or would be refused: then the
-  /// caller need not touch the bytes. Counts a refusal.
+  /// caller need not touch the bytes. Counts a refusal. A second use whose bytes lie in DRAM is copied from there.
   bool wants(const SaveItem& item);
-  /// REQUIRES wants(item). `fill` is called before save() returns, at most once, with the memory to write the part
-  /// into; not called if there is no room now (counted).
-  void save(const SaveItem& item, const std::function<void(Memory)>& fill);
+  /// `fill` is called before save() returns, at most once, with the memory to write the part into; no lock is held.
+  /// False, and not called: there is no room now (counted), or it is no longer wanted.
+  bool save(const SaveItem& item, const std::function<void(Memory)>& fill);
 
   /// The nearest kind that has each part: a value of TierKind, or kNumTierKinds for none or not known.
   /// `unknown` is set if a remote level might know more: then ask probe().
@@ -108,7 +123,8 @@ class TierStack {
 
   /// Reads parts in order, many at once. `ready` is called once an item on a tier thread: with kOk, `bytes` are the
   /// verified part, valid during the call only. After `deadline` or cancel(), bytes that come land in DRAM and `ready`
-  /// gets kTimeout or kCancelled.
+  /// gets kTimeout or kCancelled. A call of `ready` that is on its way may still
+  /// run when cancel() has returned. Destruction ends what is open with kCancelled.
   struct Loaded {
     std::uint64_t tag = 0;
     Status status = Status::kOk;
@@ -132,10 +148,11 @@ class TierStack {
   StackStats stats() const;
   /// Everything admitted is written, or `deadline` has passed: false.
   bool flush(double deadline);
+  /// What is due (deadlines, TTL). The stack's thread does it by itself; for tests on a clock of their own.
+  void tick();
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<StackImpl> impl_;
 };
 
 }  // namespace barg::store
