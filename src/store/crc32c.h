@@ -1,5 +1,5 @@
-// CRC32C (Castagnoli), as in SSE4.2's instruction, iSCSI and ext4: guards the headers and tables of stored blocks.
-// Chooses the instruction at run time; the table is the specification. Pure; any thread.
+// CRC32C (Castagnoli), as in SSE4.2's instruction, iSCSI and ext4: guards the headers and tables of stored
+// blocks. Chooses the instruction at run time; the table is the specification. Pure; any thread.
 #pragma once
 
 #include <cstddef>

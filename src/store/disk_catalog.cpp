@@ -17,8 +17,10 @@ Result<std::vector<SegmentName>> DiskCatalog::list(std::vector<WriterId>* locks)
   for (const std::string& name : names) {
     SegmentName segment;
     WriterId writer;
-    if (parse_segment_name(name, segment)) segments.push_back(std::move(segment));
-    else if (locks != nullptr && parse_lock_name(name, writer)) locks->push_back(writer);
+    if (parse_segment_name(name, segment))
+      segments.push_back(std::move(segment));
+    else if (locks != nullptr && parse_lock_name(name, writer))
+      locks->push_back(writer);
   }
   std::sort(segments.begin(), segments.end(), [](const SegmentName& a, const SegmentName& b) {
     return a.id != b.id ? a.id > b.id : a.stem < b.stem;
@@ -55,7 +57,8 @@ void DiskCatalog::adopt(const std::vector<SegmentName>& names, WriterLock& dead)
         name.stem = segment_stem(state_.writer, name.id++);
       } while (state_.index.find_segment(name.stem) != 0);
     }
-    const int error = state_.io.rename(state_.path(old.stem, old.sealed), state_.path(name.stem, name.sealed));
+    const int error =
+        state_.io.rename(state_.path(old.stem, old.sealed), state_.path(name.stem, name.sealed));
     if (error != 0) {
       all = all && error == -ENOENT;
       continue;
@@ -71,7 +74,12 @@ Result<SegmentScan> DiskCatalog::scan(const SegmentName& name, bool own) {
   // Headers are small: through the page cache where only we write, past it where another machine may.
   const auto file = state_.io.open(path, OpenMode::kRead, !own && !name.sealed && state_.direct);
   if (!file && file.error() == ENOENT) return fail(ErrorCode::kNotFound, "it has gone");
-  if (!file) return fail(ErrorCode::kIo, std::strerror(file.error()));
+  if (!file) {
+    // A link, a pipe, a directory, somebody's private file: odd, but no fault of the disk.
+    const bool odd = file.error() == EINVAL || file.error() == ELOOP || file.error() == EISDIR ||
+                     file.error() == ENXIO || file.error() == EACCES || file.error() == EPERM;
+    return fail(odd ? ErrorCode::kBadFile : ErrorCode::kIo, std::strerror(file.error()));
+  }
   return scan_segment(**file, &state_.domain);
 }
 
@@ -81,7 +89,7 @@ int DiskCatalog::reseal(SegmentName& name, SegmentScan& scan) {
   if (!scan.sealed) {
     auto file = state_.io.open(path, OpenMode::kWrite, state_.direct);
     if (!file) return -file.error();
-    if (const int error = write_footer(**file, scan.records, scan.header.stamp, scan.end); error != 0) return error;
+    if (const int error = write_footer(**file, scan.records, scan.header, scan.end); error != 0) return error;
     scan.file_bytes = scan.end + footer_bytes(scan.records.size());
     scan.sealed = true;
   }
@@ -98,7 +106,8 @@ void DiskCatalog::load(const SegmentName& old, bool own) {
   // A header that is not there yet: its writer is about to write it.
   if (!scanned && !own && !name.sealed && scanned.error().code == ErrorCode::kBadFile) return;
   if (!scanned && own && !name.sealed && scanned.error().code == ErrorCode::kBadFile) {
-    state_.io.remove(state_.path(name.stem, name.sealed));  // died before the header: there is nothing to be read
+    state_.io.remove(
+        state_.path(name.stem, name.sealed));  // died before the header: there is nothing to be read
     return;
   }
   Segment s{.stem = name.stem, .writer = name.writer, .id = name.id, .own = own, .sealed = name.sealed};
@@ -116,7 +125,8 @@ void DiskCatalog::load(const SegmentName& old, bool own) {
       state_.io.remove(state_.path(name.stem, name.sealed));
       return;
     }
-    if (const int error = reseal(name, *scanned); error != 0) state_.io_failed("cannot seal " + name.stem, error);
+    if (const int error = reseal(name, *scanned); error != 0)
+      state_.io_failed("cannot seal " + name.stem, error);
     s.sealed = name.sealed;
     s.file_bytes = scanned->file_bytes;
   }
@@ -196,8 +206,10 @@ void DiskCatalog::rescan() {
       serial = state_.index.find_segment(name.stem);
       if (serial != 0) known_sealed = state_.index.segment(serial)->sealed;
     }
-    if (serial == 0) load(name, false);
-    else if (!known_sealed) follow(serial, name.sealed);
+    if (serial == 0)
+      load(name, false);
+    else if (!known_sealed)
+      follow(serial, name.sealed);
     following_ = following_ || !name.sealed;
   }
   std::vector<std::uint64_t> gone;

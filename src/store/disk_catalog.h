@@ -1,5 +1,6 @@
-// Which segments there are in the directory: taken in at opening, adopted from dead writers, and looked for again while
-// others write. Changes the index; the files of living writers are only read. Used by one thread at a time.
+// Which segments there are in the directory: taken in at opening, adopted from dead writers, and looked for
+// again while others write. Changes the index; the files of living writers are only read. Used by one thread
+// at a time.
 #pragma once
 
 #include <string>

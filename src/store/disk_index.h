@@ -1,9 +1,9 @@
-// What the disk tier knows in memory: where each part lies, and which segments there are. Bookkeeping only: no files, no
-// clock, no lock; the owner's mutex guards it.
+// What the disk tier knows in memory: where each part lies, and which segments there are. Bookkeeping only:
+// no files, no clock, no lock; the owner's mutex guards it.
 //
-// Order of eviction: `last_use` of a part, where using a part also counts as using the parts before it in its chain
-// (within a second), so a leaf is never younger than what it hangs on. A segment's value is what its living parts are
-// worth, per byte of file.
+// Order of eviction: `last_use` of a part, where using a part also counts as using the parts before it in its
+// chain (within a second), so a leaf is never younger than what it hangs on. A segment's value is what its
+// living parts are worth, per byte of file.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,18 @@ struct Segment {
   std::string stem;
   WriterId writer{};
   std::uint64_t id = 0;
-  bool own = false;        ///< written or adopted here: ours to clean and delete
+  bool own = false;  ///< written or adopted here: ours to clean and delete
   bool sealed = false;
-  bool open = false;       ///< our writer appends to it
-  bool opaque = false;     ///< of another domain or version, or damaged: not interpreted
+  bool open = false;    ///< our writer appends to it
+  bool opaque = false;  ///< of another domain or version, or damaged: not interpreted
   std::uint64_t file_bytes = 0;
-  std::vector<Key> keys = {};   ///< of records that came from here; some may have gone since
+  std::vector<Key> keys = {};  ///< of records that came from here; some may have gone since
   std::uint64_t live_bytes = 0, live_count = 0;
-  FileRef file = {};            ///< for reading, if open
+  FileRef file = {};  ///< for reading, if open
   std::uint64_t file_used = 0;
-  SegmentScan scan = {};        ///< of a foreign one that is still written: how far it was read (records are not kept)
-  int corrupt = 0;         ///< records that failed verification
+  SegmentScan scan =
+      {};           ///< of a foreign one that is still written: how far it was read (records are not kept)
+  int corrupt = 0;  ///< records that failed verification
   int quarantines = 0;
   double quarantined_until = 0;  ///< 0: not
 };
@@ -70,8 +71,8 @@ class DiskIndex {
   std::uint64_t own_bytes() const;
   /// Our sealed segment that is worth least at `now`: those that cannot be used first. 0: none.
   std::uint64_t victim(double now) const;
-  /// Its parts that are worth moving, best first, at most `max_bytes`: read since they were written and more recently
-  /// than the average part of the store.
+  /// Its parts that are worth moving, best first, at most `max_bytes`: read since they were written and more
+  /// recently than the average part of the store.
   std::vector<Key> hot(std::uint64_t serial, std::uint64_t max_bytes) const;
 
  private:

@@ -14,7 +14,8 @@ namespace {
 
 constexpr int kHeld = -1, kGone = -2;
 
-/// A descriptor that holds the lock, kHeld, kGone (removed by another before we had it: try again), or an errno + 1000.
+/// A descriptor that holds the lock, kHeld, kGone (removed by another before we had it: try again), or an
+/// errno + 1000.
 int lock_file(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return -1000 - errno;
@@ -27,7 +28,8 @@ int lock_file(const std::string& path) {
     ::close(fd);
     return error == EWOULDBLOCK ? kHeld : -1000 - error;
   }
-  struct stat ours {}, named {};
+  struct stat ours {
+  }, named{};
   if (::fstat(fd, &ours) == 0 && ::stat(path.c_str(), &named) == 0 && ours.st_ino == named.st_ino &&
       ours.st_dev == named.st_dev) {
     return fd;

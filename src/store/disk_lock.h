@@ -1,5 +1,5 @@
-// Who is alive in a shared directory: one lock file a writer, held by flock for as long as the process lives, and let go
-// by the kernel when it dies in any way. Any thread.
+// Who is alive in a shared directory: one lock file a writer, held by flock for as long as the process lives,
+// and let go by the kernel when it dies in any way. Any thread.
 #pragma once
 
 #include <optional>
@@ -26,7 +26,8 @@ class WriterLock {
   void remove();
 
  private:
-  WriterLock(std::string path, int fd, const WriterId& writer) : path_(std::move(path)), fd_(fd), writer_(writer) {}
+  WriterLock(std::string path, int fd, const WriterId& writer)
+      : path_(std::move(path)), fd_(fd), writer_(writer) {}
   std::string path_;
   int fd_ = -1;
   WriterId writer_{};

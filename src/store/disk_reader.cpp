@@ -20,7 +20,9 @@ DiskReader::DiskReader(DiskState& state) : state_(state) {
   depth_ = static_cast<unsigned>(std::clamp<std::uint64_t>(kBounceBytes / largest, 2, kDeepest));
   const bool deep = state.io.deep_queues();
   if (!deep) depth_ = 1;
-  num_threads_ = state.options.io_threads > 0 ? static_cast<std::size_t>(state.options.io_threads) : deep ? 2 : 8;
+  num_threads_ = state.options.io_threads > 0 ? static_cast<std::size_t>(state.options.io_threads)
+                 : deep                       ? 2
+                                              : 8;
   for (std::size_t i = 0; i < num_threads_; ++i) threads_.emplace_back([this] { run(); });
 }
 
@@ -108,7 +110,8 @@ void DiskReader::run() {
     ended.clear();
     if (idle.size() < flights.size()) queue->wait(ended);
     for (ReadOp* op : ended) {
-      const auto flight = std::find_if(flights.begin(), flights.end(), [&](Flight& f) { return &f.op == op; });
+      const auto flight =
+          std::find_if(flights.begin(), flights.end(), [&](Flight& f) { return &f.op == op; });
       complete(*flight);
       idle.push_back(&*flight);
     }
@@ -120,10 +123,14 @@ bool DiskReader::start(Job& job, Flight& flight) {
   const double now = state_.clock.now();
   const GetItem& item = job.item;
   Status refused = Status::kOk;
-  if (job.cancelled) refused = Status::kCancelled;
-  else if (state_.closing || !state_.up) refused = Status::kUnavailable;
-  else if (job.deadline > 0 && now >= job.deadline) refused = Status::kTimeout;
-  else if (item.to.kind != MemoryKind::kHost || item.to.address == nullptr) refused = Status::kIoError;
+  if (job.cancelled)
+    refused = Status::kCancelled;
+  else if (state_.closing || !state_.up)
+    refused = Status::kUnavailable;
+  else if (job.deadline > 0 && now >= job.deadline)
+    refused = Status::kTimeout;
+  else if (item.to.kind != MemoryKind::kHost || item.to.address == nullptr)
+    refused = Status::kIoError;
   std::size_t length = 0;
   if (refused == Status::kOk) {
     const std::lock_guard lock(state_.mutex);
@@ -151,8 +158,10 @@ bool DiskReader::start(Job& job, Flight& flight) {
   }
   if (refused == Status::kOk) {
     const auto file = state_.reading(flight.segment);
-    if (file) flight.op.file = *file;
-    else refused = file.error();
+    if (file)
+      flight.op.file = *file;
+    else
+      refused = file.error();
   }
   flight.job = std::move(job);
   if (refused == Status::kOk) {
@@ -165,7 +174,8 @@ bool DiskReader::start(Job& job, Flight& flight) {
   return false;
 }
 
-/// O_DIRECT wants whole pages at aligned addresses: what the destination cannot take goes through the bounce buffer.
+/// O_DIRECT wants whole pages at aligned addresses: what the destination cannot take goes through the bounce
+/// buffer.
 void DiskReader::aim(Flight& flight, std::size_t length) {
   ReadOp& op = flight.op;
   std::byte* to = flight.job.item.to.address;
@@ -189,7 +199,8 @@ void DiskReader::aim(Flight& flight, std::size_t length) {
 
 void DiskReader::complete(Flight& flight) {
   const FileRef file = flight.op.file;
-  if (flight.op.result == -EINVAL && file->direct()) {  // the file system takes O_DIRECT at open and refuses it later
+  if (flight.op.result == -EINVAL &&
+      file->direct()) {  // the file system takes O_DIRECT at open and refuses it later
     state_.direct = false;
     state_.forget_file(flight.segment);
     flight.op.file.reset();
@@ -211,7 +222,8 @@ Status DiskReader::finish(Flight& flight) {
     std::uint64_t offset = flight.offset;
     for (int i = 0; i < flight.op.num_pieces && result > 0; ++i) {
       const iovec& piece = flight.op.pieces[i];
-      const int error = read_fully(*flight.op.file, offset, {static_cast<std::byte*>(piece.iov_base), piece.iov_len});
+      const int error =
+          read_fully(*flight.op.file, offset, {static_cast<std::byte*>(piece.iov_base), piece.iov_len});
       if (error < 0) result = error;
       if (error > 0) result = 0;
       offset += piece.iov_len;
@@ -249,10 +261,14 @@ void DiskReader::done(Job& job, Status status) {
     const std::lock_guard lock(state_.mutex);
     TierStats& s = state_.stats;
     --s.reads_in_flight;
-    if (status == Status::kOk) ++s.get_ok;
-    else if (status == Status::kMissing) ++s.get_missing;
-    else if (status == Status::kTimeout) ++s.get_timeout;
-    else ++s.get_failed;
+    if (status == Status::kOk)
+      ++s.get_ok;
+    else if (status == Status::kMissing)
+      ++s.get_missing;
+    else if (status == Status::kTimeout)
+      ++s.get_timeout;
+    else
+      ++s.get_failed;
   }
   (*job.report)({job.item.key, job.item.tag, status, state_.clock.now() - job.submitted});
   job = Job{};

@@ -1,5 +1,5 @@
-// Reads of the disk tier: a queue of wanted parts and the threads that keep many reads in flight, verify what came and
-// report it. Any thread may call; reports come from the reader's threads.
+// Reads of the disk tier: a queue of wanted parts and the threads that keep many reads in flight, verify what
+// came and report it. Any thread may call; reports come from the reader's threads.
 #pragma once
 
 #include <condition_variable>
@@ -39,8 +39,8 @@ class DiskReader {
     Job job;
     std::uint64_t segment = 0, offset = 0;
     Hash128 hash;
-    AlignedBuffer bounce;      ///< for what the destination cannot take directly
-    std::size_t bounced = 0;   ///< so many last bytes of the part came there
+    AlignedBuffer bounce;     ///< for what the destination cannot take directly
+    std::size_t bounced = 0;  ///< so many last bytes of the part came there
   };
 
   void run();

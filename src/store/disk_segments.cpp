@@ -12,7 +12,8 @@ constexpr std::uint64_t kMovedShare = 4;  ///< cleaning moves at most this part 
 
 }  // namespace
 
-/// A new file with header and reserved space. Makes room for it first, and afterwards so much that the next one fits.
+/// A new file with header and reserved space. Makes room for it first, and afterwards so much that the next
+/// one fits.
 Status DiskWriter::begin_segment() {
   CHECK(pending_.empty() && used_ == 0);
   const auto own = [this] {
@@ -36,7 +37,12 @@ Status DiskWriter::begin_segment() {
   open.committed = open.end = kSegmentHeaderBytes;
   {
     const std::lock_guard lock(state_.mutex);
-    Segment s{.stem = stem, .writer = state_.writer, .id = header.id, .own = true, .open = true, .file_bytes = size};
+    Segment s{.stem = stem,
+              .writer = state_.writer,
+              .id = header.id,
+              .own = true,
+              .open = true,
+              .file_bytes = size};
     open.serial = state_.index.add_segment(std::move(s));
     state_.stats.bytes_moved += kSegmentHeaderBytes;
   }
@@ -52,6 +58,7 @@ std::expected<FileRef, Status> DiskWriter::create_file(SegmentHeader& header, st
     header.created = state_.unix_now();
     // Later ones are larger, and two writers hardly ever choose the same: adoption joins their names.
     header.id = last_id_ = std::max(last_id_ + 1, (header.created << 20) + (random_seed() & 0xFFFFF));
+    header.stamp = stamp_of(header.writer, header.id);
     stem = segment_stem(header.writer, header.id);
     {
       const std::lock_guard lock(state_.mutex);
@@ -79,7 +86,7 @@ std::expected<FileRef, Status> DiskWriter::create_file(SegmentHeader& header, st
   return std::unexpected(Status::kIoError);
 }
 
-int DiskWriter::start_file(File& file, SegmentHeader& header) {
+int DiskWriter::start_file(File& file, const SegmentHeader& header) {
   if (const int error = file.allocate(state_.segment_bytes); error != 0) return error;
   const std::span<std::byte, kSegmentHeaderBytes> page(buffer_.data(), kSegmentHeaderBytes);
   encode_segment_header(header, page);
@@ -88,15 +95,15 @@ int DiskWriter::start_file(File& file, SegmentHeader& header) {
   return state_.io.sync_directory(state_.options.directory);
 }
 
-/// REQUIRES nothing pending. If the disk refuses, the segment stays without a table: it can be read, and is found again
-/// by its record headers.
+/// REQUIRES nothing pending. If the disk refuses, the segment stays without a table: it can be read, and is
+/// found again by its record headers.
 void DiskWriter::seal() {
   Open open = std::move(*open_);
   open_.reset();
   const std::uint64_t bytes = open.committed + footer_bytes(open.records.size());
   int error = 0;
   if (!open.records.empty()) {
-    error = write_footer(*open.file, open.records, open.header.stamp, open.committed);
+    error = write_footer(*open.file, open.records, open.header, open.committed);
     // If the rename is lost in a crash, the table is found under the old name.
     if (error == 0) error = state_.io.rename(state_.path(open.stem, false), state_.path(open.stem, true));
     if (error == 0) error = state_.io.sync_directory(state_.options.directory);
@@ -115,7 +122,8 @@ void DiskWriter::seal() {
   if (open.records.empty()) state_.drop(open.serial);
 }
 
-/// Moves the hot records of the least valuable segment into the open one and drops it. False: nothing to clean.
+/// Moves the hot records of the least valuable segment into the open one and drops it. False: nothing to
+/// clean.
 bool DiskWriter::clean_one() {
   std::uint64_t victim = 0;
   std::vector<Record> moving;

@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kStrikes = 3;
 constexpr double kLongestPause = 60;
-constexpr int kCorruptLimit = 3;      ///< records of one segment
-constexpr int kMaxOpenFiles = 256;    ///< well below the usual limit of 1024 descriptors
+constexpr int kCorruptLimit = 3;    ///< records of one segment
+constexpr int kMaxOpenFiles = 256;  ///< well below the usual limit of 1024 descriptors
 
 }  // namespace
 
@@ -114,7 +114,8 @@ void DiskState::quarantine(std::uint64_t serial) {
   if (s == nullptr || s->open) return;
   index.clear_segment(serial);
   s->file.reset();
-  s->quarantined_until = clock.now() + std::min(std::ldexp(1.0, std::min(s->quarantines++, 10)), 16 * kLongestPause);
+  s->quarantined_until =
+      clock.now() + std::min(std::ldexp(1.0, std::min(s->quarantines++, 10)), 16 * kLongestPause);
 }
 
 void DiskState::drop(std::uint64_t serial) {
@@ -129,7 +130,7 @@ void DiskState::drop(std::uint64_t serial) {
   }
   if (file.empty()) return;
   const int error = io.remove(file);
-  if (error != 0 && error != -ENOENT) io_failed("cannot remove " + file, error);
+  if (error == -EIO || error == -EROFS) io_failed("cannot remove " + file, error);
 }
 
 bool DiskState::evict_one() {

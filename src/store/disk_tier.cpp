@@ -20,7 +20,9 @@ constexpr double kLongestProbePause = 60;
 class DiskTier final : public Tier {
  public:
   DiskTier(const DiskOptions& options, const Domain& domain, WriterLock lock, std::uint64_t segment_bytes)
-      : state_(options, domain, *options.io, *options.clock), lock_(std::move(lock)), catalog_(state_),
+      : state_(options, domain, *options.io, *options.clock),
+        lock_(std::move(lock)),
+        catalog_(state_),
         name_("disk:" + options.directory) {
     state_.writer = lock_.writer();
     state_.segment_bytes = segment_bytes;
@@ -158,7 +160,8 @@ void DiskTier::probe_disk() {
   }
   state_.io.remove(path);
   const std::lock_guard lock(state_.mutex);
-  if (error == 0 || error == -ENOSPC || error == -EDQUOT) {  // a full disk can be read, and read-only is another matter
+  if (error == 0 || error == -ENOSPC ||
+      error == -EDQUOT) {  // a full disk can be read, and read-only is another matter
     state_.strikes = 0;
     state_.probe_pause = 1;
     state_.up = true;
@@ -213,9 +216,10 @@ DiskOptions complete(DiskOptions options) {
   if (!options.io) options.io = system_io(options.use_io_uring);
   if (!options.unix_time) {
     options.unix_time = [] {
-      return static_cast<std::uint64_t>(std::max<std::int64_t>(
-          0, std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
-                 .count()));
+      return static_cast<std::uint64_t>(
+          std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::seconds>(
+                                        std::chrono::system_clock::now().time_since_epoch())
+                                        .count()));
     };
   }
   while (options.directory.size() > 1 && options.directory.ends_with('/')) options.directory.pop_back();
@@ -251,7 +255,8 @@ Result<std::unique_ptr<Tier>> open_disk_tier(const DiskOptions& given, const Dom
     return fail(ErrorCode::kIo, sentence(options.directory, errno));
   }
   struct stat s {};
-  if (::stat(options.directory.c_str(), &s) != 0) return fail(ErrorCode::kIo, sentence(options.directory, errno));
+  if (::stat(options.directory.c_str(), &s) != 0)
+    return fail(ErrorCode::kIo, sentence(options.directory, errno));
   if (!S_ISDIR(s.st_mode)) return fail(ErrorCode::kIo, sentence(options.directory, ENOTDIR));
   Result<WriterLock> lock = WriterLock::create(options.directory);
   if (!lock) return fail(ErrorCode::kIo, lock.error().message);

@@ -20,7 +20,8 @@ double real_now() { return SteadyClock().now(); }
 DiskWriter::DiskWriter(DiskState& state) : state_(state) {
   const auto& sizes = state.domain.part_bytes;
   const std::uint64_t largest = record_bytes(*std::max_element(sizes.begin(), sizes.end()));
-  buffer_ = AlignedBuffer(std::max<std::uint64_t>(std::min<std::uint64_t>(kWriteBytes, state.segment_bytes), largest));
+  buffer_ = AlignedBuffer(
+      std::max<std::uint64_t>(std::min<std::uint64_t>(kWriteBytes, state.segment_bytes), largest));
   thread_ = std::jthread([this] { run(); });
 }
 
@@ -116,15 +117,20 @@ void DiskWriter::write(Job& job) {
   const PutItem& item = job.item;
   Status status = Status::kOk;
   const auto& sizes = state_.domain.part_bytes;
-  if (job.cancelled) status = Status::kCancelled;
-  else if (state_.closing || !state_.up) status = Status::kUnavailable;
-  else if (item.from.kind != MemoryKind::kHost || item.from.address == nullptr || item.key.part >= sizes.size() ||
-           item.from.length != sizes[item.key.part]) status = Status::kIoError;
-  else if (state_.read_only()) status = Status::kNoSpace;
+  if (job.cancelled)
+    status = Status::kCancelled;
+  else if (state_.closing || !state_.up)
+    status = Status::kUnavailable;
+  else if (item.from.kind != MemoryKind::kHost || item.from.address == nullptr ||
+           item.key.part >= sizes.size() || item.from.length != sizes[item.key.part])
+    status = Status::kIoError;
+  else if (state_.read_only())
+    status = Status::kNoSpace;
   if (status != Status::kOk) return done(job, status);
   {
     const std::unique_lock lock(state_.mutex);
-    if (const Entry* e = state_.index.find(item.key); e != nullptr && !state_.expired(*e, state_.clock.now())) {
+    if (const Entry* e = state_.index.find(item.key);
+        e != nullptr && !state_.expired(*e, state_.clock.now())) {
       status = Status::kCancelled;  // stands for "there already" below
     } else if (e != nullptr) {
       state_.index.remove(item.key);
@@ -195,8 +201,10 @@ Status DiskWriter::write_out() {
 /// What was pending fails, and nothing more is appended to the segment; what is durable stays readable.
 Status DiskWriter::give_up(const char* what, int error) {
   const bool full = error == -ENOSPC || error == -EDQUOT;
-  if (full) state_.no_space();
-  else state_.io_failed(what + state_.options.directory, error);
+  if (full)
+    state_.no_space();
+  else
+    state_.io_failed(what + state_.options.directory, error);
   fail_pending(full ? Status::kNoSpace : Status::kIoError);
   seal();
   return full ? Status::kNoSpace : Status::kIoError;
@@ -254,9 +262,12 @@ void DiskWriter::done(Job& job, Status status) {
     const std::lock_guard lock(state_.mutex);
     TierStats& s = state_.stats;
     --s.writes_in_flight;
-    if (status == Status::kOk) ++s.put_ok;
-    else if (status == Status::kCancelled || status == Status::kUnavailable) ++s.put_dropped;
-    else ++s.put_failed;
+    if (status == Status::kOk)
+      ++s.put_ok;
+    else if (status == Status::kCancelled || status == Status::kUnavailable)
+      ++s.put_dropped;
+    else
+      ++s.put_failed;
   }
   (*job.report)({job.item.key, job.item.tag, status, state_.clock.now() - job.submitted});
   job = Job{};

@@ -1,6 +1,6 @@
-// Writes of the disk tier: one thread appends parts to the open segment, makes a batch durable, and only then shows it
-// and reports it; seals full segments, and makes room by cleaning those that are worth least. Any thread may call;
-// reports come from the writer's thread.
+// Writes of the disk tier: one thread appends parts to the open segment, makes a batch durable, and only then
+// shows it and reports it; seals full segments, and makes room by cleaning those that are worth least. Any
+// thread may call; reports come from the writer's thread.
 #pragma once
 
 #include <condition_variable>
@@ -43,8 +43,8 @@ class DiskWriter {
     std::string stem;
     FileRef file;
     SegmentHeader header;
-    std::uint64_t committed = 0;  ///< end of what is durable
-    std::uint64_t end = 0;        ///< end of what is in the file or the buffer
+    std::uint64_t committed = 0;       ///< end of what is durable
+    std::uint64_t end = 0;             ///< end of what is in the file or the buffer
     std::vector<Record> records = {};  ///< durable ones
   };
 
@@ -61,14 +61,14 @@ class DiskWriter {
 
   Status begin_segment();
   std::expected<FileRef, Status> create_file(SegmentHeader& header, std::string& stem);
-  int start_file(File& file, SegmentHeader& header);
+  int start_file(File& file, const SegmentHeader& header);
   void seal();
   bool clean_one();
   void done(Job& job, Status status);
 
   DiskState& state_;
   AlignedBuffer buffer_;
-  std::size_t used_ = 0;         ///< of the buffer: the file's bytes before open_->end
+  std::size_t used_ = 0;  ///< of the buffer: the file's bytes before open_->end
   std::optional<Open> open_;
   std::vector<Pending> pending_;
   std::uint64_t last_id_ = 0;
@@ -80,7 +80,7 @@ class DiskWriter {
   std::uint64_t accepted_ = 0, finished_ = 0;
   int flushing_ = 0;
   bool stop_ = false;
-  double last_commit_ = 0;       ///< real time
+  double last_commit_ = 0;  ///< real time
   std::jthread thread_;
 };
 

@@ -1,8 +1,8 @@
 // The seam between the disk tier and the operating system: files, a directory, and many reads in flight.
 //
-// Every call answers a count or 0, or -errno; nothing throws, nothing is retried here but EINTR. Tests put an Io in front
-// that refuses, tears and flips; production uses system_io(). A File may be used by several threads at once; a ReadQueue
-// belongs to one thread.
+// Every call answers a count or 0, or -errno; nothing throws, nothing is retried here but EINTR. Tests put an
+// Io in front that refuses, tears and flips; production uses system_io(). A File may be used by several
+// threads at once; a ReadQueue belongs to one thread.
 #pragma once
 
 #include <sys/uio.h>
@@ -19,7 +19,9 @@ namespace barg::store {
 
 /// What O_DIRECT wants of offsets, lengths and addresses, on every device we know.
 inline constexpr std::size_t kIoAlign = 4096;
-constexpr std::uint64_t io_padded(std::uint64_t bytes) { return (bytes + kIoAlign - 1) / kIoAlign * kIoAlign; }
+constexpr std::uint64_t io_padded(std::uint64_t bytes) {
+  return (bytes + kIoAlign - 1) / kIoAlign * kIoAlign;
+}
 
 class File {
  public:
@@ -54,7 +56,8 @@ class ReadQueue {
   virtual ~ReadQueue() = default;
   /// `op` must live until wait() hands it back. REQUIRES fewer than the queue's depth in flight.
   virtual void push(ReadOp* op) = 0;
-  /// Starts what was pushed and waits until at least one has ended; appends those that have. Nothing in flight: returns.
+  /// Starts what was pushed and waits until at least one has ended; appends those that have. Nothing in
+  /// flight: returns.
   virtual void wait(std::vector<ReadOp*>& done) = 0;
 };
 

@@ -68,7 +68,8 @@ class PlainReadQueue final : public ReadQueue {
     ReadOp* op = waiting_.front();
     waiting_.erase(waiting_.begin());
     do {
-      const ssize_t n = ::preadv(op->file->descriptor(), op->pieces, op->num_pieces, static_cast<off_t>(op->offset));
+      const ssize_t n =
+          ::preadv(op->file->descriptor(), op->pieces, op->num_pieces, static_cast<off_t>(op->offset));
       op->result = n >= 0 ? n : -errno;
     } while (op->result == -EINTR);
     done.push_back(op);
@@ -83,7 +84,7 @@ class SystemIo final : public Io {
   explicit SystemIo(bool rings) : rings_(rings && uring_read_queue(2) != nullptr) {}
 
   std::expected<FileRef, int> open(const std::string& path, OpenMode mode, bool direct) override {
-    int flags = O_CLOEXEC | O_NOFOLLOW;
+    int flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;  // a pipe of that name would make open() wait
     flags |= mode == OpenMode::kRead ? O_RDONLY : O_RDWR;
     if (mode == OpenMode::kCreate) flags |= O_CREAT | O_EXCL;
     int fd = -1;
@@ -97,10 +98,11 @@ class SystemIo final : public Io {
     if (fd < 0) fd = ::open(path.c_str(), flags, 0600);
     if (fd < 0) return std::unexpected(errno);
     struct stat s {};
-    if (::fstat(fd, &s) != 0 || !S_ISREG(s.st_mode)) {  // a pipe would block, a device is not ours
+    if (::fstat(fd, &s) != 0 || !S_ISREG(s.st_mode)) {
       ::close(fd);
       return std::unexpected(EINVAL);
     }
+    ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_NONBLOCK);  // a ring would answer EAGAIN
     if (!got_direct) ::posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
     return std::make_shared<PosixFile>(fd, got_direct);
   }
@@ -124,7 +126,8 @@ class SystemIo final : public Io {
   int sync_directory(const std::string& directory) override {
     const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return -errno;
-    const int result = ::fsync(fd) == 0 || errno == EINVAL ? 0 : -errno;  // some network file systems have no such thing
+    const int result =
+        ::fsync(fd) == 0 || errno == EINVAL ? 0 : -errno;  // some network file systems have no such thing
     ::close(fd);
     return result;
   }
@@ -172,9 +175,11 @@ int write_fully(File& file, std::uint64_t offset, std::span<const std::byte> fro
 }
 
 AlignedBuffer::AlignedBuffer(std::size_t bytes)
-    : data_(static_cast<std::byte*>(::operator new(bytes, std::align_val_t{kIoAlign}, std::nothrow))) {
+    : data_(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kIoAlign}, std::nothrow))) {
   size_ = data_ ? bytes : 0;
 }
-void AlignedBuffer::Free::operator()(std::byte* p) const { ::operator delete(p, std::align_val_t{kIoAlign}); }
+void AlignedBuffer::Free::operator()(std::byte* p) const {
+  ::operator delete (p, std::align_val_t{kIoAlign});
+}
 
 }  // namespace barg::store

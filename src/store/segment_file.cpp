@@ -7,8 +7,8 @@ namespace barg::store {
 namespace {
 
 std::unexpected<Error> io_error(int code) {
-  return fail(ErrorCode::kIo, code > 0 ? std::string("the file is shorter than it was")
-                                       : std::string(std::strerror(-code)));
+  return fail(ErrorCode::kIo,
+              code > 0 ? std::string("the file is shorter than it was") : std::string(std::strerror(-code)));
 }
 
 /// Reads any range, through a page-wise buffer where the file wants alignment.
@@ -44,9 +44,11 @@ Result<std::uint64_t> size_of(File& file) {
 
 Result<std::vector<Record>> read_table(File& file, const SegmentHeader& header, std::uint64_t file_bytes,
                                        std::uint64_t* end) {
-  if (file_bytes < kSegmentHeaderBytes + kTrailerBytes) return fail(ErrorCode::kBadFile, "the segment has no trailer");
+  if (file_bytes < kSegmentHeaderBytes + footer_bytes(0))
+    return fail(ErrorCode::kBadFile, "the segment has no trailer");
   std::byte tail[kTrailerBytes];
-  if (const int e = read_range(file, file_bytes - kTrailerBytes, tail, file_bytes); e != 0) return io_error(e);
+  if (const int e = read_range(file, trailer_offset(file_bytes), tail, file_bytes); e != 0)
+    return io_error(e);
   const Result<Trailer> trailer = parse_trailer(tail, header, file_bytes);
   if (!trailer) return std::unexpected(trailer.error());
   std::vector<std::byte> table(trailer->count * kTableEntryBytes);
@@ -60,12 +62,18 @@ Result<std::vector<Record>> read_table(File& file, const SegmentHeader& header, 
 Result<SegmentHeader> read_segment_header(File& file) {
   const Result<std::uint64_t> size = size_of(file);
   if (!size) return std::unexpected(size.error());
-  if (*size < kSegmentHeaderBytes) return fail(ErrorCode::kBadFile, "the file is shorter than a segment's header");
+  if (*size < kSegmentHeaderBytes)
+    return fail(ErrorCode::kBadFile, "the file is shorter than a segment's header");
   AlignedBuffer page(kSegmentHeaderBytes);
   if (page.data() == nullptr) return io_error(-ENOMEM);
   const std::span<std::byte> bytes = page.first(kSegmentHeaderBytes);
   if (const int e = read_fully(file, 0, bytes); e != 0) return io_error(e);
-  return parse_segment_header(bytes);
+  const Result<SegmentHeader> first = parse_segment_header(bytes);
+  if (first || first.error().code != ErrorCode::kBadFile) return first;
+  if (*size % kIoAlign != 0 || *size < kSegmentHeaderBytes + footer_bytes(0)) return first;
+  if (const int e = read_fully(file, *size - kSegmentHeaderBytes, bytes); e != 0) return io_error(e);
+  const Result<SegmentHeader> second = parse_segment_header(bytes);
+  return second ? second : first;
 }
 
 Result<SegmentScan> scan_segment(File& file, const Domain* domain) {
@@ -108,10 +116,11 @@ Result<std::size_t> scan_tail(File& file, SegmentScan& scan) {
   return found;
 }
 
-int write_footer(File& file, const std::vector<Record>& records, std::uint64_t stamp, std::uint64_t offset) {
+int write_footer(File& file, const std::vector<Record>& records, const SegmentHeader& header,
+                 std::uint64_t offset) {
   AlignedBuffer buffer(footer_bytes(records.size()));
   if (buffer.data() == nullptr) return -ENOMEM;
-  encode_footer(records, stamp, offset, buffer.first(buffer.size()));
+  encode_footer(records, header, offset, buffer.first(buffer.size()));
   if (const int e = write_fully(file, offset, buffer.first(buffer.size())); e != 0) return e;
   if (const int e = file.truncate(offset + buffer.size()); e != 0) return e;
   return file.sync();

@@ -1,5 +1,5 @@
-// Reading what a segment file says it holds: the table of a sealed one, the record headers of one that is being written
-// or was cut short. No payload is read here. Functions over a File; any thread.
+// Reading what a segment file says it holds: the table of a sealed one, the record headers of one that is
+// being written or was cut short. No payload is read here. Functions over a File; any thread.
 #pragma once
 
 #include <vector>
@@ -12,21 +12,23 @@ struct SegmentScan {
   SegmentHeader header;
   std::vector<Record> records;
   std::uint64_t file_bytes = 0;
-  std::uint64_t end = 0;   ///< of the last record: where the next one or the table begins
-  bool sealed = false;     ///< the table was there and intact
+  std::uint64_t end = 0;  ///< of the last record: where the next one or the table begins
+  bool sealed = false;    ///< the table was there and intact
 };
 
-/// The header alone. kIo: the system refused; kBadFile, kUnsupported: parse_segment_header.
+/// The header alone, or its copy at the end of a sealed segment if it is damaged. kIo: the system refused;
+/// kBadFile, kUnsupported: parse_segment_header.
 Result<SegmentHeader> read_segment_header(File& file);
 
-/// Header and all records: from the table, or where there is none, from record headers up to the first bad one.
-/// With `domain`, records of another one are not read: `records` is empty and `end` 0.
+/// Header and all records: from the table, or where there is none, from record headers up to the first bad
+/// one. With `domain`, records of another one are not read: `records` is empty and `end` 0.
 Result<SegmentScan> scan_segment(File& file, const Domain* domain);
 
 /// Goes on over record headers from `scan.end`; returns how many more there were, or kIo.
 Result<std::size_t> scan_tail(File& file, SegmentScan& scan);
 
-/// Writes table and trailer at `offset`, cuts the file there, and waits until it is durable. 0 or -errno.
-int write_footer(File& file, const std::vector<Record>& records, std::uint64_t stamp, std::uint64_t offset);
+/// Writes what seals a segment at `offset`, cuts the file there, and waits until it is durable. 0 or -errno.
+int write_footer(File& file, const std::vector<Record>& records, const SegmentHeader& header,
+                 std::uint64_t offset);
 
 }  // namespace barg::store

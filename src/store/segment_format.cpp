@@ -73,14 +73,11 @@ bool intact(const Image& image) {
   return image.crc == crc32c(&image, sizeof image - sizeof image.crc);
 }
 
-std::uint64_t stamp_of(const WriterId& writer, std::uint64_t id) {
-  return XXH3_64bits_withSeed(writer.data(), writer.size(), id);
-}
-
 /// "" if the record may lie there.
 std::string record_problem(const Record& r, const SegmentHeader& header, std::uint64_t end) {
   const auto& sizes = header.domain.part_bytes;
-  if (r.key.part >= sizes.size() || r.length != sizes[r.key.part]) return "a record's length is not its part's";
+  if (r.key.part >= sizes.size() || r.length != sizes[r.key.part])
+    return "a record's length is not its part's";
   if (r.offset % kIoAlign != 0 || r.offset < kSegmentHeaderBytes + kIoAlign || r.offset > end ||
       io_padded(r.length) > end - r.offset) {
     return "a record lies outside of its file";
@@ -90,6 +87,10 @@ std::string record_problem(const Record& r, const SegmentHeader& header, std::ui
 
 }  // namespace
 
+std::uint64_t stamp_of(const WriterId& writer, std::uint64_t id) {
+  return XXH3_64bits_withSeed(writer.data(), writer.size(), id);
+}
+
 Hash128 payload_hash(std::span<const std::byte> payload) {
   const XXH128_hash_t h = XXH3_128bits(payload.data(), payload.size());
   return {h.low64, h.high64};
@@ -98,20 +99,22 @@ Hash128 payload_hash(std::span<const std::byte> payload) {
 std::string domain_problem(const Domain& domain) {
   if (domain.part_bytes.empty()) return "the model has no KV to store";
   if (domain.part_bytes.size() > kMaxParts) {
-    return "the model has " + std::to_string(domain.part_bytes.size()) + " groups of layers, a segment names at most " +
-           std::to_string(kMaxParts);
+    return "the model has " + std::to_string(domain.part_bytes.size()) +
+           " groups of layers, a segment names at most " + std::to_string(kMaxParts);
   }
   for (const std::uint64_t bytes : domain.part_bytes) {
-    if (bytes == 0 || bytes > kMaxSegmentBytes / 4) return "a KV block of " + std::to_string(bytes) + " bytes";
+    if (bytes == 0 || bytes > kMaxSegmentBytes / 4)
+      return "a KV block of " + std::to_string(bytes) + " bytes";
   }
   return {};
 }
 
-bool same_domain(const Domain& a, const Domain& b) { return a.root == b.root && a.part_bytes == b.part_bytes; }
+bool same_domain(const Domain& a, const Domain& b) {
+  return a.root == b.root && a.part_bytes == b.part_bytes;
+}
 
-void encode_segment_header(SegmentHeader& header, std::span<std::byte, kSegmentHeaderBytes> out) {
+void encode_segment_header(const SegmentHeader& header, std::span<std::byte, kSegmentHeaderBytes> out) {
   CHECK(domain_problem(header.domain).empty());
-  header.stamp = stamp_of(header.writer, header.id);
   HeaderImage image{};
   image.magic = kSegmentMagic;
   image.version = kSegmentVersion;
@@ -132,16 +135,18 @@ void encode_segment_header(SegmentHeader& header, std::span<std::byte, kSegmentH
 
 Result<SegmentHeader> parse_segment_header(std::span<const std::byte> bytes) {
   HeaderImage image;
-  if (bytes.size() < sizeof image) return fail(ErrorCode::kBadFile, "the file is shorter than a segment's header");
+  if (bytes.size() < sizeof image)
+    return fail(ErrorCode::kBadFile, "the file is shorter than a segment's header");
   std::memcpy(&image, bytes.data(), sizeof image);
   if (image.magic != kSegmentMagic) return fail(ErrorCode::kBadFile, "the file is not a segment");
+  // Every version ends its header's page with the checksum: a flipped bit is not another version.
+  if (!intact(image)) return fail(ErrorCode::kBadFile, "the segment's header is damaged");
   if (image.version != kSegmentVersion) {
     return fail(ErrorCode::kUnsupported, "the segment has format version " + std::to_string(image.version) +
                                              ", this program reads " + std::to_string(kSegmentVersion));
   }
-  if (!intact(image)) return fail(ErrorCode::kBadFile, "the segment's header is damaged");
-  if (image.header_bytes != kSegmentHeaderBytes || image.parts > kMaxParts || image.label_bytes > kMaxLabelBytes ||
-      image.stamp != stamp_of(image.writer, image.id)) {
+  if (image.header_bytes != kSegmentHeaderBytes || image.parts > kMaxParts ||
+      image.label_bytes > kMaxLabelBytes || image.stamp != stamp_of(image.writer, image.id)) {
     return fail(ErrorCode::kBadFile, "the segment's header contradicts itself");
   }
   SegmentHeader h;
@@ -185,7 +190,8 @@ Result<Record> parse_record_header(std::span<const std::byte> bytes, const Segme
   RecordImage image;
   if (bytes.size() < sizeof image) return fail(ErrorCode::kBadFile, "the file ends in a record's header");
   std::memcpy(&image, bytes.data(), sizeof image);
-  if (image.magic != kRecordMagic || !intact(image)) return fail(ErrorCode::kBadFile, "a record's header is damaged");
+  if (image.magic != kRecordMagic || !intact(image))
+    return fail(ErrorCode::kBadFile, "a record's header is damaged");
   if (image.header_bytes != kRecordHeaderBytes || image.flags != 0 || image.codec != 0 ||
       image.stamp != header.stamp) {
     return fail(ErrorCode::kBadFile, "a record belongs to another file");
@@ -203,7 +209,7 @@ Result<Record> parse_record_header(std::span<const std::byte> bytes, const Segme
   return r;
 }
 
-void encode_footer(std::span<const Record> records, std::uint64_t stamp, std::uint64_t offset,
+void encode_footer(std::span<const Record> records, const SegmentHeader& header, std::uint64_t offset,
                    std::span<std::byte> out) {
   CHECK(out.size() == footer_bytes(records.size()));
   std::memset(out.data(), 0, out.size());
@@ -225,19 +231,20 @@ void encode_footer(std::span<const Record> records, std::uint64_t stamp, std::ui
   TrailerImage image{};
   image.magic = kTrailerMagic;
   image.version = kSegmentVersion;
-  image.stamp = stamp;
+  image.stamp = header.stamp;
   image.count = records.size();
   image.table_offset = offset;
   image.table_crc = crc32c(out.data(), records.size() * kTableEntryBytes);
   seal_image(image);
-  std::memcpy(out.data() + out.size() - sizeof image, &image, sizeof image);
+  std::memcpy(out.data() + trailer_offset(out.size()), &image, sizeof image);
+  encode_segment_header(header, out.last<kSegmentHeaderBytes>());
 }
 
 Result<Trailer> parse_trailer(std::span<const std::byte> bytes, const SegmentHeader& header,
                               std::uint64_t file_bytes) {
   TrailerImage image;
   if (bytes.size() < sizeof image) return fail(ErrorCode::kBadFile, "the file is shorter than a trailer");
-  std::memcpy(&image, bytes.data() + bytes.size() - sizeof image, sizeof image);
+  std::memcpy(&image, bytes.data(), sizeof image);
   if (image.magic != kTrailerMagic || !intact(image) || image.version != kSegmentVersion ||
       image.stamp != header.stamp) {
     return fail(ErrorCode::kBadFile, "the segment has no intact trailer");
@@ -280,7 +287,9 @@ namespace {
 /// Lower-case hex of exactly `count` bytes.
 bool from_hex(std::string_view text, std::uint8_t* out, std::size_t count) {
   if (text.size() != 2 * count) return false;
-  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+  };
   for (std::size_t i = 0; i < count; ++i) {
     const int high = digit(text[2 * i]);
     const int low = digit(text[2 * i + 1]);
@@ -315,7 +324,9 @@ bool parse_segment_name(const std::string& name, SegmentName& out) {
   return true;
 }
 
-std::string lock_name(const WriterId& writer) { return "writer-" + hex(writer.data(), writer.size()) + ".lock"; }
+std::string lock_name(const WriterId& writer) {
+  return "writer-" + hex(writer.data(), writer.size()) + ".lock";
+}
 
 bool parse_lock_name(const std::string& name, WriterId& out) {
   return name.size() == 7 + 32 + 5 && name.starts_with("writer-") && name.ends_with(".lock") &&

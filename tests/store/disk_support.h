@@ -1,5 +1,5 @@
-// What the tests of the disk tier share: a directory that goes away, a clock that several threads may read, parts whose
-// bytes follow from their key, calls that wait, and an Io that refuses, tears, flips and stalls.
+// What the tests of the disk tier share: a directory that goes away, a clock that several threads may read,
+// parts whose bytes follow from their key, calls that wait, and an Io that refuses, tears, flips and stalls.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,8 +25,15 @@ namespace barg::store::test {
 
 class TempDir {
  public:
-  TempDir() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "barg-disk-XXXXXX").string();
+  TempDir() : TempDir(std::filesystem::temp_directory_path()) {}
+  /// In memory where the machine has such a place: for tests of crashes that need no real disk, only many of
+  /// them.
+  static TempDir in_memory() {
+    const std::filesystem::path shm = "/dev/shm";
+    return TempDir(::access(shm.c_str(), W_OK) == 0 ? shm : std::filesystem::temp_directory_path());
+  }
+  explicit TempDir(const std::filesystem::path& parent) {
+    std::string pattern = (parent / "barg-disk-XXXXXX").string();
     if (::mkdtemp(pattern.data()) != nullptr) path_ = pattern;
   }
   ~TempDir() {
@@ -62,13 +69,13 @@ class SharedClock final : public Clock {
 struct Faults {
   std::atomic<std::uint64_t> bytes_read{0}, reads{0}, bytes_written{0}, syncs{0};
   std::atomic<int> read_error{0}, write_error{0}, sync_error{0}, open_error{0};  ///< errno, 0: none
-  std::atomic<int> read_error_every{1};            ///< of so many reads one fails
-  std::atomic<std::int64_t> space{-1};             ///< bytes that may still be written or reserved; -1: any
+  std::atomic<int> read_error_every{1};  ///< of so many reads one fails
+  std::atomic<std::int64_t> space{-1};   ///< bytes that segments may still reserve; -1: any
   std::atomic<std::size_t> longest_write{SIZE_MAX};
-  std::atomic<int> flip_every{0};                  ///< one bit of one in so many payload reads
+  std::atomic<int> flip_every{0};  ///< one bit of one in so many payload reads
   std::mutex gate_mutex;
   std::condition_variable gate;
-  bool stalled = false;                            ///< reads wait
+  bool stalled = false;  ///< reads wait
   int waiting = 0;
 
   void stall(bool on) {
@@ -103,7 +110,6 @@ class FaultyFile final : public File {
   std::int64_t write(std::uint64_t offset, std::span<const std::byte> from) override {
     if (f_.write_error != 0) return -f_.write_error;
     from = from.first(std::min<std::size_t>(from.size(), f_.longest_write));
-    if (f_.space >= 0 && static_cast<std::int64_t>(from.size()) > f_.space) return -ENOSPC;
     const std::int64_t n = inner_->write(offset, from);
     if (n > 0) f_.bytes_written += static_cast<std::uint64_t>(n);
     return n;
@@ -113,10 +119,15 @@ class FaultyFile final : public File {
     return f_.sync_error != 0 ? -f_.sync_error : inner_->sync();
   }
   int allocate(std::uint64_t bytes) override {
-    if (f_.space >= 0 && static_cast<std::int64_t>(bytes) > f_.space) return -ENOSPC;
+    if (f_.space < 0) return inner_->allocate(bytes);
+    if (static_cast<std::int64_t>(bytes) > f_.space) return -ENOSPC;
+    f_.space -= static_cast<std::int64_t>(bytes);
     return inner_->allocate(bytes);
   }
-  int truncate(std::uint64_t bytes) override { return inner_->truncate(bytes); }
+  int truncate(std::uint64_t bytes) override {
+    if (f_.space >= 0) f_.space += inner_->size() - static_cast<std::int64_t>(bytes);
+    return inner_->truncate(bytes);
+  }
   std::int64_t size() override { return inner_->size(); }
   bool direct() const override { return inner_->direct(); }
   int descriptor() const override { return inner_->descriptor(); }
@@ -161,7 +172,9 @@ class FaultyIo final : public Io {
     return std::make_shared<FaultyFile>(*file, f);
   }
   int remove(const std::string& path) override {
-    if (f.space >= 0) f.space += static_cast<std::int64_t>(std::filesystem::file_size(path));
+    std::error_code gone;
+    const auto bytes = std::filesystem::file_size(path, gone);
+    if (f.space >= 0 && !gone) f.space += static_cast<std::int64_t>(bytes);
     return inner_->remove(path);
   }
   int rename(const std::string& from, const std::string& to) override { return inner_->rename(from, to); }
@@ -219,7 +232,8 @@ class Reports {
     std::unique_lock lock(mutex_);
     EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&] { return all_.size() >= count; }));
     std::map<std::uint64_t, Status> by_tag;
-    for (const Report& r : all_) EXPECT_TRUE(by_tag.emplace(r.tag, r.status).second) << "reported twice: " << r.tag;
+    for (const Report& r : all_)
+      EXPECT_TRUE(by_tag.emplace(r.tag, r.status).second) << "reported twice: " << r.tag;
     return by_tag;
   }
   std::size_t count() {
@@ -239,8 +253,10 @@ inline std::vector<Status> put_parts(Tier& tier, const Domain& d, const std::vec
   std::vector<PutItem> items;
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     fill_part(numbers[i], part, bytes[i]);
-    items.push_back({key_of(numbers[i], part), info_of(numbers[i]),
-                     {MemoryKind::kHost, bytes[i].data(), bytes[i].size()}, i});
+    items.push_back({key_of(numbers[i], part),
+                     info_of(numbers[i]),
+                     {MemoryKind::kHost, bytes[i].data(), bytes[i].size()},
+                     i});
   }
   Reports reports;
   tier.put(Ticket{1}, items, reports.sink());

@@ -22,7 +22,8 @@ TEST(DiskTier, RoundTripOfManySizesAlignedOrNot) {
       for (std::uint32_t part = 0; part < d.part_bytes.size(); ++part) {
         EXPECT_EQ(count(put_parts(*tier, d, range(0, 12), part), Status::kOk), 12U);
         for (const std::size_t shift : {std::size_t{0}, std::size_t{512}, std::size_t{3}}) {
-          EXPECT_EQ(count(get_parts(*tier, d, range(0, 12), part, shift), Status::kOk), 12U) << part << " " << shift;
+          EXPECT_EQ(count(get_parts(*tier, d, range(0, 12), part, shift), Status::kOk), 12U)
+              << part << " " << shift;
         }
       }
       EXPECT_EQ(get_parts(*tier, d, {99})[0], Status::kMissing);
@@ -236,7 +237,8 @@ TEST(DiskTier, FlushWaitsForWhatWasAccepted) {
   std::vector<std::byte> bytes(16384);
   fill_part(2, 0, bytes);
   Reports reports;
-  tier->put(Ticket{1}, {{key_of(2), info_of(2), {MemoryKind::kHost, bytes.data(), bytes.size()}, 0}}, reports.sink());
+  tier->put(Ticket{1}, {{key_of(2), info_of(2), {MemoryKind::kHost, bytes.data(), bytes.size()}, 0}},
+            reports.sink());
   EXPECT_TRUE(tier->flush(0));
   EXPECT_EQ(reports.count(), 1U);
   EXPECT_EQ(get_parts(*tier, d, {2})[0], Status::kOk);
@@ -263,7 +265,7 @@ TEST(DiskShared, TwoWritersReadEachOther) {
   const Domain d = domain_of();
   const auto a = must_open(options_for(dir.path()), d);
   const auto b = must_open(options_for(dir.path()), d);
-  put_parts(*a, d, range(0, 150));   // several sealed segments and one that is being written
+  put_parts(*a, d, range(0, 150));  // several sealed segments and one that is being written
   put_parts(*b, d, range(150, 300));
   ASSERT_TRUE(eventually([&] { return a->stats().entries == 300 && b->stats().entries == 300; }))
       << a->stats().entries << " " << b->stats().entries;
@@ -327,7 +329,8 @@ TEST(DiskShared, ForeignDomainsAreNotReadAndGoFirst) {
   }
   {
     const auto back = must_open(options_for(dir.path()), theirs);
-    EXPECT_EQ(count(get_parts(*back, theirs, range(0, 150)), Status::kOk), 150U) << "kept while there is room";
+    EXPECT_EQ(count(get_parts(*back, theirs, range(0, 150)), Status::kOk), 150U)
+        << "kept while there is room";
   }
   DiskOptions o = options_for(dir.path());
   o.capacity_bytes = 8 << 20;
