@@ -378,7 +378,6 @@ class KvManager {
   void lose_part(Load& l, std::int32_t g, std::int32_t index);
   void drop_range(Load& l, std::int32_t first, std::int32_t last);
   std::int32_t adoptable(const Load& l) const;
-  bool window_served(const Load& l, std::int32_t blocks) const;
 
   void check_tables() const;
   void check_load(const Tables& t, std::int32_t g, std::vector<std::int32_t>& refs) const;

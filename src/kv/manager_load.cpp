@@ -137,31 +137,15 @@ void KvManager::drop_range(Load& l, std::int32_t first, std::int32_t last) {
 
 // ---- from the load into the table
 
-/// Does every window group have what a query behind `blocks` blocks reads of the load? What it reads of the
-/// table is there: blocks leave that only behind the window of an earlier query.
-bool KvManager::window_served(const Load& l, std::int32_t blocks) const {
-  for (std::int32_t g = 0; g < num_groups(); ++g) {
-    for (std::int32_t i = blocks; i-- > std::max(l.first, first_needed(g, blocks * options_.block_tokens));) {
-      if (part(l, g, i).state != PartState::kReady) return false;
-    }
-  }
-  return true;
-}
-
-/// The end of the longest run from the left that can serve queries behind it; l.first if there is none.
+/// The end of the longest run from the left that can serve queries behind it; l.first if there is none. What
+/// windows read of the table is there. Of the load they have only the parts from the window of its end on: if
+/// the longest run's window reaches before those, so does that of every shorter one.
 std::int32_t KvManager::adoptable(const Load& l) const {
-  // Short of the load's end, window groups have parts only from the window of that end on: going down, the
-  // first query whose window reaches before those ends the search, so it looks at a window's blocks at most.
-  for (std::int32_t blocks = l.ready_to; blocks > l.first; --blocks) {
-    bool unreserved = false;
-    for (std::int32_t g = 0; g < num_groups(); ++g) {
-      const std::int32_t i = std::max(l.first, first_needed(g, blocks * options_.block_tokens));
-      unreserved |= i < blocks && part(l, g, i).state == PartState::kUnneeded;
-    }
-    if (unreserved) return l.first;
-    if (window_served(l, blocks)) return blocks;
+  for (std::int32_t g = 0; g < num_groups(); ++g) {
+    const std::int32_t i = std::max(l.first, first_needed(g, l.ready_to * options_.block_tokens));
+    if (i < l.ready_to && part(l, g, i).state == PartState::kUnneeded) return l.first;
   }
-  return l.first;
+  return l.ready_to;
 }
 
 std::int32_t KvManager::adopt_loaded(KvSeq s, const TokenView& log, std::int32_t computed, StepId fence) {
