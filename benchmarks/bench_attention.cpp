@@ -132,10 +132,24 @@ class Case {
   /// Numbers of the size that keys and values have, cheap to write.
   void fill(DType type, std::int64_t heads) {
     std::vector<std::byte> one(head_bytes_);
-    const auto values = random_floats(head_bytes_ / 2);
-    for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto values = random_floats(head_bytes_);
+    const auto scales = static_cast<std::size_t>(kBlock) * sizeof(float);
+    for (std::size_t i = 0; has_token_scales(type) && i < head_bytes_; ++i) {
+      // Codes to three deviations, then the scales of the plane.
+      const std::size_t at = i % (head_bytes_ / 2), codes = head_bytes_ / 2 - scales;
+      const float limit = type == DType::kI8 ? 127.0f : 448.0f;
+      const float x = std::clamp(values[i] / 3, -1.0f, 1.0f) * limit;
+      const float scale = 3 / limit;
+      if (at < codes) {
+        one[i] = static_cast<std::byte>(type == DType::kI8 ? static_cast<std::uint8_t>(static_cast<int>(x))
+                                                           : ops::f32_to_f8(x));
+      } else {
+        one[i] = reinterpret_cast<const std::byte*>(&scale)[at % sizeof scale];
+      }
+    }
+    for (std::size_t i = 0; !has_token_scales(type) && i < head_bytes_ / block_bytes(type); ++i) {
       if (type == DType::kF32) {
-        if (i * 4 < head_bytes_) std::memcpy(one.data() + i * 4, &values[i], 4);
+        std::memcpy(one.data() + i * 4, &values[i], 4);
         continue;
       }
       const std::uint16_t h = type == DType::kF16 ? ops::f32_to_f16(values[i]) : ops::f32_to_bf16(values[i]);
@@ -177,7 +191,7 @@ void run(benchmark::State& state, DType type, Heads heads, std::int32_t context,
 void register_all() {
   std::vector<std::int64_t> threads = {1};
   if (ops::cores_available() > 1) threads.push_back(ops::cores_available());
-  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kI8}) {
     for (const Heads heads : {Heads{9, 3, 64}, Heads{16, 8, 128}, Heads{32, 8, 128}}) {
       const std::string name = std::to_string(heads.q) + "x" + std::to_string(heads.kv) + "x" +
                                std::to_string(heads.dim) + "/" + dtype_name(type);

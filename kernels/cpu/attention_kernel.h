@@ -74,6 +74,7 @@ struct Ahead {
   std::int32_t next = 0, last = -1;  ///< blocks not yet begun, inclusive
   const std::byte* at = nullptr;
   std::int64_t left = 0;
+  const std::byte* values = nullptr;  ///< the V plane of a block of codes, not yet begun
 
   /// What a loop of arithmetic prefetches: at, at + step, ... (nothing to do: one line again and again).
   struct Piece {
@@ -88,13 +89,25 @@ struct Ahead {
     }
   };
 
+  /// A block, or a plane of codes: so that pieces end where planes do. Its scales are fetched at once.
+  bool begin() {
+    const bool scaled = kv != nullptr && has_token_scales(kv->dtype);
+    if (values != nullptr) {
+      at = values;
+      values = nullptr;
+    } else {
+      if (next > last) return false;
+      at = kv_plane(*kv, table[next++], head);
+      if (scaled) values = at + kv->v_offset;
+    }
+    left = scaled ? scales_offset(*kv) : 2 * kv->v_offset;
+    for (std::int64_t i = left; scaled && i < kv->v_offset; i += 64) __builtin_prefetch(at + i, 0, 3);
+    return true;
+  }
+
   /// The next `steps` steps of `bytes` each.
   Piece take(int steps, int bytes) {
-    if (left <= 0) {
-      if (next > last) return {reinterpret_cast<const std::byte*>(this), 0};
-      at = kv_plane(*kv, table[next++], head);
-      left = 2 * kv->v_offset;
-    }
+    if (left <= 0 && !begin()) return {reinterpret_cast<const std::byte*>(this), 0};
     const Piece piece{at, bytes};
     at += std::int64_t{steps} * bytes;
     left -= std::int64_t{steps} * bytes;
