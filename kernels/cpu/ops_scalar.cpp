@@ -348,7 +348,7 @@ float kv_scale(const KvLayerView& kv, const std::byte* plane, std::int32_t slot)
   return scale * code_unit(kv.dtype);
 }
 
-/// K (stride: the block's tokens) or V (stride 1) of one token and head: element d goes to index + d * stride.
+/// K (stride: the block's tokens) or V (stride 1) of one token and head: number d goes to index + d * stride.
 /// Codes: the scale from token_scale; t = x * inverse; the code is t rounded half to even, within the limit.
 void kv_store_token(const KvLayerView& kv, std::byte* plane, std::int32_t slot, const float* x,
                     std::int64_t index, std::int64_t stride) {
