@@ -11,7 +11,8 @@ namespace {
 
 constexpr const Command* kCommands[] = {
     &kServeCommand,  &kChatCommand,   &kCompleteCommand, &kInspectCommand, &kTokenizeCommand,
-    &kRenderCommand, &kHealthCommand, &kConfigCommand,   &kBenchCommand,   &kVersionCommand,
+    &kRenderCommand, &kHealthCommand, &kConfigCommand,   &kBenchCommand,   &kCacheCommand,
+    &kVersionCommand,
 };
 
 int unknown_command(const std::string& name, std::span<const Command* const> table, std::string_view help,

@@ -61,8 +61,9 @@ struct Command {
 
 // One per file.
 extern const Command kServeCommand, kChatCommand, kCompleteCommand, kInspectCommand, kTokenizeCommand,
-    kRenderCommand, kHealthCommand, kConfigCommand, kVersionCommand, kBenchCommand;
-// Under `barg bench`; their names are two words.
+    kRenderCommand, kHealthCommand, kConfigCommand, kVersionCommand, kBenchCommand, kCacheCommand;
+// Under `barg bench` and `barg cache`; their names are two words.
+extern const Command kCacheLsCommand, kCacheVerifyCommand, kCacheGcCommand;
 extern const Command kBenchModelCommand, kBenchServeCommand;
 
 }  // namespace barg::cli

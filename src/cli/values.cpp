@@ -221,6 +221,8 @@ Problem assign_list(const Option& option, std::vector<std::string> items, Config
 
 std::optional<double> read_seconds(std::string_view text) { return quantity(text, kTimes); }
 
+std::optional<double> read_size(std::string_view text) { return quantity(text, kSizes); }
+
 std::vector<std::string> split_list(std::string_view text, char separator) {
   std::vector<std::string> items;
   while (!text.empty()) {

@@ -31,8 +31,10 @@ std::string show(const Option& option, const Config& config);
 /// As show(), but a secret becomes "<2 hidden>", and a password in a URL "***".
 std::string show_public(const Option& option, const Config& config);
 
-/// "500ms", "30s", "5m" or a plain number of seconds.
+/// "500ms", "30s", "5m", "2h" or a plain number of seconds.
 std::optional<double> read_seconds(std::string_view text);
+/// "1073741824", "512MiB": as options write sizes.
+std::optional<double> read_size(std::string_view text);
 /// "2.5 MiB": for people, one decimal.
 std::string show_size(std::uint64_t bytes);
 /// Shortest text of a number that reads back equal: "0.02".
