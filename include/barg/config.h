@@ -26,7 +26,7 @@ struct KvOptions {
   /// Tiers below the device pool, nearest first: dram:size=BYTES, disk:path=DIR,size=BYTES, redis:url=URL
   /// (store/tier_spec.h). Empty = none.
   std::vector<std::string> tiers;
-  std::string restore = "auto";  ///< of blocks found in a tier: auto (planner) | reload | recompute
+  std::string restore = "auto";  ///< of blocks found in a tier: auto (planner) | reload | recompute | both
   std::string salt_file;         ///< secret shared by the processes of a pool; empty = one made in the user's state
 };
 

@@ -1,6 +1,7 @@
 // Bounded multi-producer, single-consumer queue with close(). Does its own locking.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -48,6 +49,13 @@ class Queue {
   std::vector<T> wait_drain() {
     std::unique_lock lock(mutex_);
     ready_.wait(lock, [&] { return closed_ || !items_.empty(); });
+    return take();
+  }
+
+  /// The same for at most `seconds`: then possibly nothing.
+  std::vector<T> wait_drain_for(double seconds) {
+    std::unique_lock lock(mutex_);
+    ready_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return closed_ || !items_.empty(); });
     return take();
   }
 

@@ -98,9 +98,9 @@ constexpr Option kSchema[] = {
      .flag = "--kv-restore",
      .kind = Kind::kChoice,
      .field = kKv<&KvOptions::restore>,
-     .help = "What becomes of a prefix that is found in a tier: read back, computed again, or (auto) whichever is "
-             "quicker by measured speeds, also both ends at once. Changes no answer.",
-     .choices = "auto|reload|recompute"},
+     .help = "What becomes of a prefix that is found in a tier: read back, computed again, both ends at once, or "
+             "(auto) whichever is quickest by measured speeds. Changes no answer.",
+     .choices = "auto|reload|recompute|both"},
     {.key = "kv.salt_file",
      .flag = "--kv-salt-file",
      .kind = Kind::kPath,

@@ -1,6 +1,8 @@
 #include "engine/engine_impl.h"
 
+#include <algorithm>
 #include <atomic>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -8,10 +10,14 @@
 #include "engine/admission.h"
 #include "engine/step_loop.h"
 #include "engine/validate.h"
+#include "kv/keys.h"
+#include "runtime/tier_service.h"
 #include "sched/scheduler.h"
 
 namespace barg::engine {
 namespace {
+
+constexpr double kLeastFlushSeconds = 1;  // also when requests took the whole shutdown timeout
 
 EngineInfo make_info(const runtime::RunnerInfo& runner) {
   EngineInfo info;
@@ -30,8 +36,22 @@ EngineInfo make_info(const runtime::RunnerInfo& runner) {
   return info;
 }
 
-sched::SchedulerConfig scheduler_config(const Config& config, const runtime::RunnerInfo& runner) {
+/// nullopt: no such mode.
+std::optional<sched::RestoreMode> restore_mode(const std::string& name) {
+  using sched::RestoreMode;
+  for (const auto& [known, mode] : {std::pair{"auto", RestoreMode::kAuto},
+                                    {"reload", RestoreMode::kReload},
+                                    {"recompute", RestoreMode::kRecompute},
+                                    {"both", RestoreMode::kBoth}}) {
+    if (name == known) return mode;
+  }
+  return std::nullopt;
+}
+
+sched::SchedulerConfig scheduler_config(const Config& config, const runtime::RunnerInfo& runner, bool tiers) {
   sched::SchedulerConfig out;
+  out.tiers.enabled = tiers && config.kv.enable_prefix_caching;
+  out.tiers.planner.mode = restore_mode(config.kv.restore).value_or(sched::RestoreMode::kAuto);
   out.options = config.scheduler;
   out.max_rows = runner.max_rows;
   out.max_model_len = runner.max_model_len;
@@ -63,6 +83,7 @@ Result<void> check_config(const Config& config) {
   if (s.max_num_queued_reqs < 1) return bad("scheduler.max_num_queued_reqs", "at least 1");
   if (s.max_num_queued_tokens < 1) return bad("scheduler.max_num_queued_tokens", "at least 1");
   if (!(s.ageing_s > 0)) return bad("scheduler.ageing_s", "above 0");
+  if (!restore_mode(config.kv.restore)) return bad("kv.restore", "auto, reload, recompute or both");
   if (!(config.server.queue_timeout_s >= 0)) return bad("server.queue_timeout_s", "at least 0");
   return {};
 }
@@ -75,18 +96,30 @@ class EngineImpl final : public Engine {
         clock_(clock),
         info_(make_info(runner_->info())),
         admission_(config.scheduler),
-        loop_(scheduler_config(config, runner_->info()),
+        loop_(scheduler_config(config, runner_->info(), extras.tiers != nullptr),
               StepLoop::Deps{.runner = *runner_,
                              .clock = clock,
                              .admission = admission_,
                              .journal = extras.journal,
                              .queue_timeout_s = config.server.queue_timeout_s}),
-        thread_([this] { loop_.run(); }) {}
+        stack_(extras.tiers),
+        shutdown_timeout_s_(config.server.shutdown_timeout_s) {
+    if (stack_ != nullptr) {
+      key_root_ = runner_->info().key_root;
+      tiers_ = runtime::make_tier_service(*runner_->kv_access(), *stack_, clock,
+                                          [this] { loop_.inbox().push_always(WakeMessage{}); });
+      loop_.use_tiers(tiers_.get());
+    }
+    thread_ = std::jthread([this] { loop_.run(); });
+  }
 
   ~EngineImpl() override {
-    admission_.drain();
+    drain();
     loop_.inbox().close();
     thread_.join();
+    if (stack_ == nullptr) return;
+    tiers_.reset();
+    stack_->flush(std::max(drained_at_.load() + shutdown_timeout_s_, clock_.now() + kLeastFlushSeconds));
   }
 
   const EngineInfo& info() const override { return info_; }
@@ -100,16 +133,23 @@ class EngineImpl final : public Engine {
     loop_.inbox().push_always(FinishAtMessage{id, choice, output_tokens});
   }
   void pause(RequestId id, bool paused) override { loop_.inbox().push_always(PauseMessage{id, paused}); }
-  void drain() override { admission_.drain(); }
+  void drain() override {
+    admission_.drain();
+    double never = 0;
+    drained_at_.compare_exchange_strong(never, clock_.now());
+  }
   std::int64_t active() const override { return loop_.ledger().active(); }
   bool failed() const override { return admission_.failed(); }
   EngineMetrics metrics() const override {
     EngineMetrics m = loop_.ledger().published();
     m.rejections = admission_.rejections();
+    m.tiers.on = tiers_ != nullptr;
+    if (m.tiers.on) m.tiers.stack = tiers_->stats();
     return m;
   }
 
  private:
+  std::vector<Digest> pinned_blocks(const Request& request) const;
   Result<void> check(const Request& request) const {
     if (auto ok = validate_request(request, info_); !ok) return ok;
     return loop_.scheduler().check_request(request);
@@ -121,6 +161,11 @@ class EngineImpl final : public Engine {
   std::atomic<std::uint64_t> next_id_{1};
   Admission admission_;
   StepLoop loop_;
+  const std::shared_ptr<store::TierStack> stack_;       // nullptr: no tiers
+  std::unique_ptr<runtime::TierService> tiers_;         // of stack_
+  std::string key_root_;
+  const double shutdown_timeout_s_;
+  std::atomic<double> drained_at_{0};
   std::jthread thread_;  // last: the loop stops before what it uses goes
 };
 
@@ -134,11 +179,13 @@ Result<void> EngineImpl::submit(Request request, Sink sink) {
   if (auto ok = admission_.enter(tokens, request.follows); !ok) return ok;
   if (!request.sampling.seed) request.sampling.seed = random_seed();
   const std::int32_t choices = request.n;
+  std::vector<Digest> pins = pinned_blocks(request);
   loop_.ledger().expect(choices);
   const bool queued =
       loop_.inbox().push_always(SubmitMessage{.request = std::make_shared<const Request>(std::move(request)),
                                               .sink = std::move(sink),
-                                              .arrived_s = clock_.now()});
+                                              .arrived_s = clock_.now(),
+                                              .pins = std::move(pins)});
   if (queued) return {};
   loop_.ledger().arrived(choices);
   loop_.ledger().forget();
@@ -146,11 +193,30 @@ Result<void> EngineImpl::submit(Request request, Sink sink) {
   return fail(ErrorCode::kUnavailable, "the engine is stopping");
 }
 
+/// Keys of the prompt's full blocks, where its request wants them kept. On the caller's thread: hashing a long prompt
+/// takes milliseconds.
+std::vector<Digest> EngineImpl::pinned_blocks(const Request& request) const {
+  std::vector<Digest> out;
+  if (stack_ == nullptr || request.cache_pin_s <= 0) return out;
+  const kv::TokenView log{request.prompt, {}, request.spans};
+  const std::int32_t blocks = log.size() / info_.block_size;
+  out.reserve(static_cast<std::size_t>(blocks));
+  Digest parent = kv::root_key(key_root_, request.cache_salt);
+  for (std::int32_t b = 0; b < blocks; ++b) {
+    parent = kv::block_key(parent, log, b, info_.block_size);
+    out.push_back(parent);
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> make_engine(const Config& config, std::unique_ptr<runtime::Runner> runner,
                                             const Clock& clock, const EngineExtras& extras) {
   if (auto ok = check_config(config); !ok) return std::unexpected(ok.error());
+  if (extras.tiers != nullptr && runner->kv_access() == nullptr)
+    return fail(ErrorCode::kUnsupported, "this device gives no access to its KV blocks, so it can have no tiers",
+                "kv.tiers");
   return std::make_unique<EngineImpl>(config, std::move(runner), clock, extras);
 }
 

@@ -1,7 +1,8 @@
 // Journal: everything that went into the engine's decisions, in order, so that a run can be replayed.
 //
-// Records are appended by the engine thread only: a submitted request, a cancel, a pause, a finish_at, a plan's limits
-// and digest, a step's result (token ids, not logprobs), each with a sequence number and the engine's time.
+// Records are appended by the engine thread only: a submitted request, a cancel, a pause, a finish_at, an event of the
+// tiers, a plan's limits and digest, a step's result (token ids, not logprobs), each with a sequence number and the
+// engine's time.
 // Replaying the inputs through a fresh Scheduler gives the same plans (tests/engine/journal_test.cpp), and
 // counters recomputed from it equal the metrics.
 //
@@ -19,6 +20,7 @@
 #include "barg/request.h"
 #include "base/hash.h"
 #include "sched/plan.h"
+#include "sched/tier_plan.h"
 
 namespace barg::engine {
 
@@ -38,9 +40,13 @@ struct JournalPause {
   RequestId request{};
   bool paused = false;
 };
+/// Something came of a lookup or a load.
+struct JournalTier {
+  sched::TierEvent event;
+};
 /// The scheduler was asked for a plan.
 struct JournalPlan {
-  StepId step{};    ///< 0 = there was nothing to do
+  StepId step{};    ///< 0 = there was nothing to do (kept with tiers only: asking may start a lookup)
   Digest digest{};  ///< over the whole plan
 };
 struct JournalResult {
@@ -50,7 +56,9 @@ struct JournalResult {
 struct JournalRecord {
   std::uint64_t sequence = 0;
   double time_s = 0;
-  std::variant<JournalSubmit, JournalCancel, JournalFinishAt, JournalPause, JournalPlan, JournalResult> what;
+  std::variant<JournalSubmit, JournalCancel, JournalFinishAt, JournalPause, JournalTier, JournalPlan,
+               JournalResult>
+      what;
 };
 
 class Journal {

@@ -157,6 +157,9 @@ void Ledger::count_prompt(Open& open, const RequestStats& stats) {
   metrics_.prompt_tokens += prompt;
   metrics_.prompt_tokens_cached += cached;
   metrics_.prompt_tokens_computed += prompt - cached;
+  for (std::size_t p = 0; p < stats.cached_by_place.size(); ++p) {
+    metrics_.tiers.cached_tokens[p] += static_cast<std::uint64_t>(stats.cached_by_place[p]);
+  }
   metrics_.request_prefill_kv_computed_tokens.observe(static_cast<double>(prompt - cached));
 }
 
@@ -204,6 +207,7 @@ void Ledger::publish(const sched::Scheduler& scheduler) {
   metrics_.prompt_tokens_recomputed = counters.recomputed_tokens;
   metrics_.steps = counters.steps;
   metrics_.mixed_steps = counters.mixed_steps;
+  metrics_.tiers.restore = scheduler.tier_counters();
   metrics_.tokens_per_second = smoothed_seconds_ > 0 ? smoothed_rows_ / smoothed_seconds_ : 0;
   admission_.set_speed(metrics_.tokens_per_second, smoothed_outputs_);
   publish_queue(scheduler);

@@ -79,6 +79,36 @@ const char* finish_reason_name(FinishReason r) {
   return "?";
 }
 
+const char* tier_name(store::TierKind kind) {
+  switch (kind) {
+    case store::TierKind::kDram:
+      return "dram";
+    case store::TierKind::kDisk:
+      return "disk";
+    case store::TierKind::kRemote:
+      return "remote";
+  }
+  return "?";
+}
+
+const char* place_name(sched::Place place) {
+  if (place == sched::Place::kDevice) return "device";
+  if (place == sched::Place::kNowhere) return "nowhere";
+  return tier_name(static_cast<store::TierKind>(static_cast<std::uint8_t>(place) - 1));
+}
+
+const char* restore_choice_name(sched::RestoreChoice choice) {
+  switch (choice) {
+    case sched::RestoreChoice::kRecompute:
+      return "recompute";
+    case sched::RestoreChoice::kReload:
+      return "reload";
+    case sched::RestoreChoice::kBoth:
+      return "both";
+  }
+  return "?";
+}
+
 EngineMetrics::EngineMetrics(std::int32_t max_model_len)
     : request_params_n(kN),
       iteration_tokens_total(kIterationTokens),

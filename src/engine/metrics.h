@@ -16,6 +16,8 @@
 #include <span>
 
 #include "barg/request.h"
+#include "sched/restore.h"
+#include "store/stack.h"
 
 namespace barg {
 
@@ -66,6 +68,20 @@ struct KvUsage {
   double waste_fenced = 0;    ///< share: blocks that wait for a step to retire
 };
 
+/// What the tiers below the device's pool did. Complete only in what Engine::metrics() returns.
+struct TierMetrics {
+  bool on = false;               ///< there are tiers; else nothing here means anything
+  store::StackStats stack;       ///< by kind of tier, saves that were dropped, verification
+  sched::TierCounters restore;   ///< lookups, choices, forecasts against what came
+  /// Prompt tokens that were not computed, by the place that had them (sched::Place).
+  std::array<std::uint64_t, sched::kNumPlaces> cached_tokens{};
+};
+/// "dram", "disk", "remote"; the label values of the tier metrics. "device" is place 0.
+const char* tier_name(store::TierKind kind);
+const char* place_name(sched::Place place);
+/// "recompute", "reload", "both".
+const char* restore_choice_name(sched::RestoreChoice choice);
+
 struct EngineMetrics {
   /// Histograms with vLLM's buckets; token-count buckets are the 1-2-5 series up to `max_model_len`.
   explicit EngineMetrics(std::int32_t max_model_len = 0);
@@ -95,6 +111,7 @@ struct EngineMetrics {
   std::uint64_t steps = 0;
   std::uint64_t mixed_steps = 0;  ///< prefill and decode in one step
   double device_seconds = 0;      ///< time the device worked
+  TierMetrics tiers;
 
   // -- histograms of token counts
   Histogram request_prompt_tokens, request_generation_tokens, request_max_num_generation_tokens,

@@ -36,16 +36,11 @@ void StepLoop::run() {
 /// Everything after drain. False when the device is idle and nothing is left to plan.
 bool StepLoop::step() {
   if (dead_) return false;
-  const double planned_at = deps_.clock.now();
-  auto plan = scheduler_.plan(planned_at);
-  const bool launched = plan.has_value();
-  if (launched) {
-    record(planned_at, JournalPlan{plan->id, deps_.journal != nullptr ? plan_digest(*plan) : Digest{}});
-    ledger_.on_launch(*plan, planned_at);
-    ledger_.publish_queue(scheduler_);  // a step may be long: the gauges tell who runs in it
-    deps_.runner.launch(std::move(*plan));
-  }
+  auto next = plan();
+  const bool launched = next.has_value();
+  if (launched) deps_.runner.launch(std::move(*next));
   auto result = deps_.runner.collect(/*wait=*/!launched);
+  waits_for_tiers_ = tiers_ != nullptr && !launched && !result;
   if (result) {
     const double now = deps_.clock.now();
     if (deps_.journal != nullptr) record(now, JournalResult{without_logprobs(*result)});
@@ -60,9 +55,60 @@ bool StepLoop::step() {
   return launched || result || !idle();
 }
 
+/// The next plan, with everything done that must be before it is launched.
+std::optional<sched::StepPlan> StepLoop::plan() {
+  for (;;) {
+    if (tiers_ != nullptr) take_tier_events();
+    const double now = deps_.clock.now();
+    auto plan = scheduler_.plan(now);
+    if (plan || tiers_ != nullptr) {
+      const bool digested = plan && deps_.journal != nullptr;
+      record(now, JournalPlan{plan ? plan->id : StepId{}, digested ? plan_digest(*plan) : Digest{}});
+    }
+    const bool asked = tiers_ != nullptr && submit_tier_commands();
+    if (!plan && asked) continue;  // tiers of this machine have answered by now
+    if (plan) {
+      ledger_.on_launch(*plan, now);
+      ledger_.publish_queue(scheduler_);  // a step may be long: the gauges tell who runs in it
+    }
+    return plan;
+  }
+}
+
+void StepLoop::take_tier_events() {
+  tiers_->poll(events_);
+  if (events_.empty()) return;
+  const double now = deps_.clock.now();
+  for (const sched::TierEvent& event : events_) {
+    if (deps_.journal != nullptr) record(now, JournalTier{event});
+    scheduler_.on_tier_event(event, now);
+  }
+  events_.clear();
+}
+
+/// True if something was looked up.
+bool StepLoop::submit_tier_commands() {
+  scheduler_.take_tier_commands(commands_);
+  bool asked = false;
+  for (sched::TierCommand& command : commands_) {
+    asked |= std::holds_alternative<sched::LookupCommand>(command);
+    tiers_->submit(std::move(command));
+  }
+  commands_.clear();
+  return asked;
+}
+
+std::vector<Message> StepLoop::next_messages() {
+  if (closing_) return inbox_.drain();
+  if (dead_ || idle()) return inbox_.wait_drain();
+  if (!waits_for_tiers_) return inbox_.drain();
+  const auto deadline = scheduler_.next_deadline();
+  if (!deadline) return inbox_.wait_drain();
+  return inbox_.wait_drain_for(*deadline - deps_.clock.now());
+}
+
 void StepLoop::drain() {
-  const bool wait = !closing_ && (dead_ || idle());
-  auto messages = wait ? inbox_.wait_drain() : inbox_.drain();
+  auto messages = next_messages();
   const double now = deps_.clock.now();
   for (auto& message : messages) {
     std::visit([&](auto&& m) { take(std::forward<decltype(m)>(m), now); }, std::move(message));
@@ -83,6 +129,7 @@ void StepLoop::take(SubmitMessage&& message, double now) {
     return;
   }
   const RequestId id = message.request->id;
+  if (!message.pins.empty()) tiers_->pin(message.pins, now + message.request->cache_pin_s);
   record(now, JournalSubmit{message.request});
   for (auto& spec : ledger_.open(std::move(message.request), std::move(message.sink), message.arrived_s)) {
     if (auto added = scheduler_.add(std::move(spec), now); !added) {
@@ -134,6 +181,7 @@ void StepLoop::cancel_everything(double now) {
 /// Nothing more is planned or accepted; apply() ends every request.
 void StepLoop::lose_device() {
   dead_ = true;
+  if (tiers_ != nullptr) tiers_->drop_saves();
   deps_.admission.fail();
 }
 

@@ -3,18 +3,22 @@
 //   stage    | reads                | changes
 //   ---------+----------------------+--------------------------------------------------------------
 //   drain    | inbox                | scheduler: add, cancel, finish_at, fail (queue timeout)
+//   events   | tiers                | scheduler: answers of lookups, parts that were loaded
 //   plan     | scheduler            | a StepPlan that reserves everything the step needs
+//   commands | scheduler            | tiers: saves (before launch: the step may overwrite the blocks), lookups, loads
 //   launch   | plan                 | runner: the device starts (or queues) the step
 //   collect  | runner               | the oldest step's result; waits when nothing else can be done
 //   apply    | result               | scheduler: tokens, finishes, freed blocks
 //   post     | effects              | metrics published, sinks called, sequences given back
 //
 // Pipeline depths 0, 1 and 2 are this one loop: the scheduler refuses to plan beyond its depth, and then the
-// loop waits for a result. With nothing to do it sleeps in the inbox. Threads: run() on one thread; inbox()
-// and ledger()'s marked methods from any.
+// loop waits for a result. With nothing to do, or nothing but loads to wait for, it sleeps in the inbox: an event of the
+// tiers is a message there, and a deadline ends the sleep. Without tiers the two stages are a null check. Threads: run()
+// on one thread; inbox() and ledger()'s marked methods from any.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -25,6 +29,7 @@
 #include "engine/journal.h"
 #include "engine/ledger.h"
 #include "runtime/runner.h"
+#include "runtime/tier_service.h"
 #include "sched/scheduler.h"
 
 namespace barg::engine {
@@ -33,6 +38,7 @@ struct SubmitMessage {
   std::shared_ptr<const Request> request;
   Engine::Sink sink;
   double arrived_s = 0;
+  std::vector<Digest> pins;  ///< blocks of the prompt that the tiers are to keep
 };
 struct CancelMessage {
   RequestId request{};
@@ -46,7 +52,9 @@ struct PauseMessage {
   RequestId request{};
   bool paused = false;
 };
-using Message = std::variant<SubmitMessage, CancelMessage, FinishAtMessage, PauseMessage>;
+/// The tiers have events.
+struct WakeMessage {};
+using Message = std::variant<SubmitMessage, CancelMessage, FinishAtMessage, PauseMessage, WakeMessage>;
 
 /// What a request gets that waited longer than server.queue_timeout_s for its first step.
 Error queue_timeout_error(double retry_after_s);
@@ -61,12 +69,16 @@ class StepLoop {
     double queue_timeout_s = 0;  ///< 0 = none
   };
 
+
   /// Everything in `deps` outlives the loop.
   StepLoop(sched::SchedulerConfig config, const Deps& deps);
 
   /// Until the inbox is closed; then everything that still runs is cancelled, and it returns when the device
   /// is idle and every sink has had its last event.
   void run();
+
+  /// Before run(). `tiers` outlives run().
+  void use_tiers(runtime::TierService* tiers) { tiers_ = tiers; }
 
   Queue<Message>& inbox() { return inbox_; }
   Ledger& ledger() { return ledger_; }
@@ -75,12 +87,17 @@ class StepLoop {
 
  private:
   void drain();
+  std::vector<Message> next_messages();
   bool step();
+  std::optional<sched::StepPlan> plan();
+  void take_tier_events();
+  bool submit_tier_commands();
   void lose_device();
   void take(SubmitMessage&& message, double now);
   void take(CancelMessage&& message, double now);
   void take(FinishAtMessage&& message, double now);
   void take(PauseMessage&& message, double now);
+  void take(WakeMessage&&, double) {}
   void expire(double now);
   void cancel_everything(double now);
   bool idle() const {
@@ -92,6 +109,10 @@ class StepLoop {
   sched::Scheduler scheduler_;
   Ledger ledger_;
   Queue<Message> inbox_;
+  runtime::TierService* tiers_ = nullptr;        // nullptr: none
+  std::vector<sched::TierCommand> commands_;     // scratch of submit_tier_commands()
+  std::vector<sched::TierEvent> events_;         // scratch of take_tier_events()
+  bool waits_for_tiers_ = false;                 // nothing is on the device, and nothing can be planned before an event
   bool dead_ = false;     // the device is lost
   bool closing_ = false;  // the inbox is closed and everything was cancelled
 };

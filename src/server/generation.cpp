@@ -9,6 +9,7 @@
 #include "server/api_error.h"
 #include "server/prepare.h"
 #include "server/response_stream.h"
+#include "server/routes.h"
 
 namespace barg::server {
 namespace {
@@ -68,7 +69,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
 void Generation::start() {
   responder_->on_interrupt([self = shared_from_this()](Interrupt cause) { self->on_interrupt(cause); });
   const bool queued = state_->pool->submit([self = shared_from_this()] {
-    auto prepared = prepare(*self->state_, self->api_, self->request_.body);
+    // Where no key is asked for, whatever a client sends as one says nothing.
+    const bool keys = !self->state_->options.api_key.empty();
+    const std::string_view key = keys ? presented_key(self->request_).value_or("") : "";
+    auto prepared = prepare(*self->state_, self->api_, self->request_.body, key);
     self->request_.body = {};
     auto responder = self->responder_;
     if (!prepared) {

@@ -1,5 +1,6 @@
 #include "server/metrics_text.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <span>
@@ -160,6 +161,150 @@ void write_counters(Writer& w, const std::vector<Model>& models) {
   count("barg_device_seconds_total", "Seconds the device worked.", [](M m) { return m.device_seconds; });
 }
 
+/// One sample per model and kind of tier that it has.
+template <class Value>
+void per_tier(Writer& w, const std::vector<Model>& models, std::string_view name, std::string_view type,
+              std::string_view help, Value value) {
+  w.family(name, type, help);
+  for (const Model& m : models) {
+    for (std::size_t k = 0; k < m.m.tiers.stack.kinds.size(); ++k) {
+      const auto& kind = m.m.tiers.stack.kinds[k];
+      if (!m.m.tiers.on || kind.capacity_bytes + kind.queries == 0) continue;
+      w.sample(name, m.labels + ",tier=\"" + tier_name(static_cast<store::TierKind>(k)) + "\"",
+               static_cast<double>(value(kind)));
+    }
+  }
+}
+
+double ratio(std::uint64_t part, std::uint64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+void write_tier_kinds(Writer& w, const std::vector<Model>& models) {
+  using K = const store::StackStats::PerKind&;
+  const auto count = [&](std::string_view name, std::string_view help, auto value) {
+    per_tier(w, models, name, "counter", help, value);
+  };
+  const auto gauge = [&](std::string_view name, std::string_view help, auto value) {
+    per_tier(w, models, name, "gauge", help, value);
+  };
+  count("barg_kv_tier_queries_total", "Parts of KV blocks looked up.", [](K k) { return k.queries; });
+  count("barg_kv_tier_hits_total", "Of these, found here and in no nearer tier.", [](K k) { return k.hits; });
+  count("barg_kv_tier_bytes_read_total", "Bytes read, verified.", [](K k) { return k.bytes_read; });
+  count("barg_kv_tier_bytes_written_total", "Bytes written.", [](K k) { return k.bytes_written; });
+  count("barg_kv_tier_evictions_total", "Parts dropped to make room, or by their age.",
+        [](K k) { return k.evictions; });
+  count("barg_kv_tier_rereads_total", "Of these, asked for again soon after.", [](K k) { return k.rereads; });
+  count("barg_kv_tier_writes_total", "Parts written.", [](K k) { return k.writes; });
+  count("barg_kv_tier_useful_writes_total", "Of these, read at least once before they were dropped.",
+        [](K k) { return k.useful_writes; });
+  gauge("barg_kv_reread_ratio", "Evicted parts that were asked for again, share of the evicted.",
+        [](K k) { return ratio(k.rereads, k.evictions); });
+  gauge("barg_kv_useful_write_ratio", "Written parts that were read, share of the written.",
+        [](K k) { return ratio(k.useful_writes, k.writes); });
+  gauge("barg_kv_tier_used_bytes", "Bytes held.", [](K k) { return k.used_bytes; });
+  gauge("barg_kv_tier_capacity_bytes", "Bytes that fit; 0 where the tier does not say.",
+        [](K k) { return k.capacity_bytes; });
+  gauge("barg_kv_tier_entries", "Parts held.", [](K k) { return k.entries; });
+  gauge("barg_kv_tier_up", "1 while the tier answers, 0 while it is down and probed.",
+        [](K k) { return k.speed.up ? 1 : 0; });
+  gauge("barg_kv_tier_latency_seconds", "Of a small read, smoothed.", [](K k) { return k.speed.latency_s; });
+  gauge("barg_kv_tier_bandwidth_bytes", "Bytes a second of large reads, smoothed.",
+        [](K k) { return k.speed.bytes_per_s; });
+  gauge("barg_kv_waste_bytes", "Bytes that a nearer tier holds as well.", [](K k) { return k.duplicate_bytes; });
+}
+
+void write_restores(Writer& w, const std::vector<Model>& models) {
+  using T = const TierMetrics&;
+  const auto each = [&](const std::string& name, std::string_view type, std::string_view help, auto write) {
+    w.family(name, type, help);
+    for (const Model& m : models) {
+      if (m.m.tiers.on) write(name, m.labels, m.m.tiers);
+    }
+  };
+  const auto count = [&](const std::string& name, std::string_view help, auto value) {
+    each(name, "counter", help, [&](const std::string& n, const std::string& labels, T t) {
+      w.sample(n, labels, static_cast<double>(value(t)));
+    });
+  };
+  each("barg_kv_restore_plans_total", "counter", "Prefixes found in a tier, by what was chosen.",
+       [&](const std::string& name, const std::string& labels, T t) {
+         for (std::size_t c = 0; c < t.restore.plans.size(); ++c) {
+           w.sample(name,
+                    labels + ",choice=\"" + restore_choice_name(static_cast<sched::RestoreChoice>(c)) + "\"",
+                    static_cast<double>(t.restore.plans[c]));
+         }
+       });
+  count("barg_kv_restore_predicted_seconds_total", "Forecast of the restores that came to their end.",
+        [](T t) { return t.restore.predicted_s; });
+  count("barg_kv_restore_actual_seconds_total", "What they took.", [](T t) { return t.restore.actual_s; });
+  count("barg_kv_restore_regret_seconds_total", "What they took beyond the best forecast of the three choices.",
+        [](T t) { return t.restore.regret_s; });
+  each("barg_kv_restore_regret_ratio", "histogram", "What a restore took over the best forecast.",
+       [&](const std::string& name, const std::string& labels, T t) {
+         w.buckets(name, labels, sched::kRegretBounds, t.restore.regret,
+                   t.restore.predicted_s > 0 ? t.restore.actual_s / t.restore.predicted_s *
+                                                   static_cast<double>(t.restore.measured)
+                                             : 0);
+       });
+  count("barg_kv_restore_deadlines_total", "Reads given up because they took too long.",
+        [](T t) { return t.restore.deadlines; });
+  count("barg_kv_recompute_avoided_tokens_total", "Tokens read back instead of computed.",
+        [](T t) { return t.restore.tokens_restored; });
+  count("barg_kv_late_completions_total", "Reads and answers that came when nobody waited any more.",
+        [](T t) { return t.stack.late + t.restore.late_events; });
+  each("barg_kv_verify_total", "counter", "Parts checked against their checksums and keys, by outcome.",
+       [&](const std::string& name, const std::string& labels, T t) {
+         w.sample(name, labels + ",result=\"ok\"", static_cast<double>(t.stack.verify_ok));
+         w.sample(name, labels + ",result=\"fail\"", static_cast<double>(t.stack.verify_failed));
+       });
+  each("barg_kv_store_dropped_total", "counter", "Blocks that were not kept, by reason.",
+       [&](const std::string& name, const std::string& labels, T t) {
+         for (std::size_t r = 0; r < t.stack.dropped.size(); ++r) {
+           w.sample(name, labels + ",reason=\"" + store::drop_reason_name(static_cast<store::DropReason>(r)) + "\"",
+                    static_cast<double>(t.stack.dropped[r]));
+         }
+       });
+  each("barg_prompt_tokens_cached_total", "counter", "Prompt tokens that were not computed, by where they lay.",
+       [&](const std::string& name, const std::string& labels, T t) {
+         for (std::size_t p = 0; p < t.cached_tokens.size(); ++p) {
+           w.sample(name, labels + ",tier=\"" + place_name(static_cast<sched::Place>(p)) + "\"",
+                    static_cast<double>(t.cached_tokens[p]));
+         }
+       });
+}
+
+/// Per tier of the configuration: a kind may have several.
+void write_tier_members(Writer& w, const std::vector<Model>& models) {
+  using N = const store::StackStats::Named&;
+  const auto each = [&](std::string_view name, std::string_view type, std::string_view help, auto value) {
+    w.family(name, type, help);
+    for (const Model& m : models) {
+      if (!m.m.tiers.on) continue;
+      for (N tier : m.m.tiers.stack.tiers) {
+        w.sample(name, m.labels + ",name=\"" + escape_label(tier.name) + "\"", static_cast<double>(value(tier)));
+      }
+    }
+  };
+  each("barg_kv_store_up", "gauge", "1 while the store answers.", [](N t) { return t.stats.up ? 1 : 0; });
+  each("barg_kv_store_used_bytes", "gauge", "Bytes held, headers and padding included.",
+       [](N t) { return t.stats.bytes_used; });
+  each("barg_kv_store_moved_bytes_total", "counter", "Bytes rewritten by cleaning, headers and padding.",
+       [](N t) { return t.stats.bytes_moved; });
+  each("barg_kv_store_io_errors_total", "counter", "Refusals of the system or the server.",
+       [](N t) { return t.stats.io_errors; });
+  each("barg_kv_store_no_space_total", "counter", "Writes that found no room.",
+       [](N t) { return t.stats.no_space; });
+}
+
+void write_tiers(Writer& w, const std::vector<Model>& models) {
+  const bool any = std::any_of(models.begin(), models.end(), [](const Model& m) { return m.m.tiers.on; });
+  if (!any) return;
+  write_tier_kinds(w, models);
+  write_restores(w, models);
+  write_tier_members(w, models);
+}
+
 void write_histograms(Writer& w, const std::vector<Model>& models) {
   using E = EngineMetrics;
   struct Row {
@@ -257,6 +402,7 @@ std::string metrics_text(const ServerState& state) {
   write_gauges(w, models);
   write_counters(w, models);
   write_histograms(w, models);
+  write_tiers(w, models);
   write_http(w, state);
   w.family("barg_build_info", "gauge", "Version of the server and numerics of each model.");
   for (const Model& m : models) {

@@ -58,6 +58,7 @@ struct ApiRequest {
   std::int32_t n = 1;
   Priority priority = Priority::kStandard;
   std::string cache_salt;
+  double cache_pin_s = 0;
   OutputSpec output;
   std::vector<std::string> ignored;  ///< fields that had no effect
 };

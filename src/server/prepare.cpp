@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "server/cache_salt.h"
+
 namespace barg::server {
 namespace {
 
@@ -126,6 +128,7 @@ Result<Request> engine_request(const EngineInfo& info, const ApiRequest& api, co
   request.n = api.n;
   request.priority = api.priority;
   request.cache_salt = api.cache_salt;
+  request.cache_pin_s = api.cache_pin_s;
   request.follows = !out.requests.empty();
   return request;
 }
@@ -177,7 +180,7 @@ Result<const ServedModel*> find_model(const ServerState& state, const Json& body
               "the model " + json_quote((*name)->substr(0, kMaxNameShown)) + " does not exist", "model");
 }
 
-Result<Prepared> prepare(const ServerState& state, Api api, std::string_view body) {
+Result<Prepared> prepare(const ServerState& state, Api api, std::string_view body, std::string_view api_key) {
   auto json = parse_json(body);
   if (!json) return std::unexpected(json.error());
   auto model = find_model(state, *json);
@@ -186,6 +189,8 @@ Result<Prepared> prepare(const ServerState& state, Api api, std::string_view bod
   auto request = api == Api::kChat ? parse_chat_request(*json, (*model)->sampling, vocab)
                                    : parse_completion_request(*json, (*model)->sampling, vocab);
   if (!request) return std::unexpected(request.error());
+  if (const std::string& secret = (*model)->salt_secret; !secret.empty())
+    request->cache_salt = derived_salt(secret, api_key, request->cache_salt);
   Prepared out;
   out.model = *model;
   out.n = request->n;

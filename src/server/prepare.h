@@ -29,7 +29,8 @@ struct Prepared {
   std::int32_t clamped_max_tokens = 0;  ///< > 0: what max_tokens became
 };
 
-Result<Prepared> prepare(const ServerState& state, Api api, std::string_view body);
+/// `api_key`: the one that came with the request, empty where none is asked for.
+Result<Prepared> prepare(const ServerState& state, Api api, std::string_view body, std::string_view api_key);
 
 /// The model a body names, or kNotFound.
 Result<const ServedModel*> find_model(const ServerState& state, const Json& body);

@@ -12,6 +12,7 @@ constexpr std::size_t kMaxLogitBias = 1024;
 constexpr std::size_t kMaxStopIds = 1024;
 constexpr std::size_t kMaxIdentityBytes = 1024;
 constexpr std::size_t kMaxMetadata = 64;
+constexpr double kMaxPinSeconds = 7 * 86'400;
 constexpr double kMaxRepetitionPenalty = 100, kMinRepetitionPenalty = 0.01;
 /// Below this a temperature cannot be told from greedy in float arithmetic (logits / temperature overflows).
 constexpr double kGreedyBelow = 1e-5;
@@ -259,6 +260,7 @@ void read_identity(Fields& fields, ApiRequest& request) {
                   "cache_salt");
     request.cache_salt = std::move(*salt);
   }
+  request.cache_pin_s = fields.number("cache_pin_s", 0, kMaxPinSeconds).value_or(0);
   if (const Json* user = fields.get("user")) {
     fields.string("user", kMaxIdentityBytes);
     if (user->is_string()) request.ignored.emplace_back("user");

@@ -13,7 +13,7 @@ void refuse_unsupported(Fields& fields, Api api);
 void read_sampling(Fields& fields, ApiRequest& request, const SamplingDefaults& defaults, std::int32_t vocab);
 /// stop: string or array.
 void read_stops(Fields& fields, OutputSpec& out);
-/// priority, cache_salt, user, metadata.
+/// priority, cache_salt, cache_pin_s, user, metadata.
 void read_identity(Fields& fields, ApiRequest& request);
 /// messages, documents, template flags and kwargs.
 void read_messages(Fields& fields, text::ChatPrompt& chat);

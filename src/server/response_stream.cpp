@@ -187,6 +187,7 @@ void ResponseStream::take(std::size_t index, TokenEvent&& event, Step& step, std
     ++finals_;
     if (event.choice == 0) {
       cached_tokens_ += event.stats.cached_tokens;
+      for (std::size_t p = 0; p < cached_by_place_.size(); ++p) cached_by_place_[p] += event.stats.cached_by_place[p];
       queue_s_ =
           event.stats.first_scheduled_s > 0 ? event.stats.first_scheduled_s - event.stats.arrived_s : -1;
       ttft_s_ = event.stats.first_token_s > 0 ? event.stats.first_token_s - event.stats.arrived_s : -1;
@@ -277,10 +278,13 @@ Json ResponseStream::usage() const {
   std::int64_t prompt = 0, output = 0;
   for (const Prompt& p : prompts_) prompt += static_cast<std::int64_t>(p.info.ids.size());
   for (const Choice& c : choices_) output += c.stream.token_count();
+  const auto& [device, dram, disk, remote] = cached_by_place_;
+  const Json by_tier = Json::object({{"device", device}, {"dram", dram}, {"disk", disk}, {"remote", remote}});
   return Json::object({{"prompt_tokens", prompt},
                        {"completion_tokens", output},
                        {"total_tokens", prompt + output},
-                       {"prompt_tokens_details", Json::object({{"cached_tokens", cached_tokens_}})},
+                       {"prompt_tokens_details",
+                        Json::object({{"cached_tokens", cached_tokens_}, {"cached_tokens_by_tier", by_tier}})},
                        {"completion_tokens_details", Json::object({{"reasoning_tokens", 0}})}});
 }
 

@@ -13,6 +13,7 @@
 // One request owns one; not thread-safe; the tokenizer outlives it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -105,6 +106,7 @@ class ResponseStream {
   std::size_t finals_ = 0;
   bool failed_ = false, complete_ = false;
   std::int64_t cached_tokens_ = 0;
+  std::array<std::int64_t, 4> cached_by_place_{};  ///< of these: device, DRAM, disk, remote pool
   std::int32_t preemptions_ = 0;
   double queue_s_ = -1, ttft_s_ = -1;
 };

@@ -249,21 +249,12 @@ std::optional<HttpResponse> Routes::check_loopback(const HttpRequest& head) cons
 
 std::optional<HttpResponse> Routes::check_key(const HttpRequest& head, bool open) const {
   if (open || state_->options.api_key.empty()) return std::nullopt;
-  std::string_view key;
-  bool given = false;
-  if (const std::string* authorization = head.header("authorization")) {
-    constexpr std::size_t kScheme = 7;  // "Bearer "
-    given = iequals(std::string_view(*authorization).substr(0, kScheme), "bearer ");
-    if (given) key = std::string_view(*authorization).substr(kScheme);
-  } else if (const std::string* x = head.header("x-api-key")) {
-    given = true;
-    key = *x;
-  }
+  const std::optional<std::string_view> key = presented_key(head);
   const bool once = head.header_count("authorization") <= 1 && head.header_count("x-api-key") <= 1;
-  const bool known = key_matches(key, state_->options.api_key);
-  if (given && once && known) return std::nullopt;
+  const bool known = key_matches(key.value_or(""), state_->options.api_key);
+  if (key && once && known) return std::nullopt;
   return error_response({ErrorCode::kUnauthorized,
-                         given ? "the API key is wrong" : "an API key is needed: Authorization: Bearer KEY",
+                         key ? "the API key is wrong" : "an API key is needed: Authorization: Bearer KEY",
                          "", 0});
 }
 
@@ -364,6 +355,16 @@ std::optional<std::string> percent_decode(std::string_view s) {
     out += c;
   }
   return out;
+}
+
+std::optional<std::string_view> presented_key(const HttpRequest& head) {
+  if (const std::string* authorization = head.header("authorization")) {
+    constexpr std::size_t kScheme = 7;  // "Bearer "
+    if (!iequals(std::string_view(*authorization).substr(0, kScheme), "bearer ")) return std::nullopt;
+    return std::string_view(*authorization).substr(kScheme);
+  }
+  if (const std::string* x = head.header("x-api-key")) return *x;
+  return std::nullopt;
 }
 
 /// Digests of equal length are compared, and all keys always, so that time tells nothing about any of them.

@@ -36,6 +36,8 @@ std::unique_ptr<HttpHandler> make_routes(std::shared_ptr<ServerState> state,
 
 /// Percent-decodes; nullopt for a broken escape or one that gives a control character.
 std::optional<std::string> percent_decode(std::string_view s);
+/// The API key that came with a request: a bearer token or x-api-key; nullopt if none did.
+std::optional<std::string_view> presented_key(const HttpRequest& head);
 /// True when `presented` is one of `keys`. Time depends on the number of keys only.
 bool key_matches(std::string_view presented, const std::vector<std::string>& keys);
 /// May a request with this Host (or Origin authority) reach a server bound to loopback as `bound`?

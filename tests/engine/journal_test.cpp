@@ -32,7 +32,7 @@ sched::SchedulerConfig scheduler_of(const Config& config, const runtime::RunnerI
 /// What a reader of the journal alone can count.
 struct Recount {
   std::uint64_t generation_tokens = 0, prompt_tokens = 0, cached = 0, queue_timeouts = 0, requests = 0,
-                steps = 0;
+                steps = 0, tier_events = 0;
   std::map<FinishReason, std::uint64_t> finished;
   std::set<RequestId> corrupted;
 };
@@ -71,9 +71,16 @@ class Replay {
     tally(scheduler_.finish_at(f.request, f.choice, f.output_tokens, now_));
   }
   void take(const JournalPause& p) { scheduler_.pause(p.request, p.paused); }
+  void take(const JournalTier& t) {
+    ++count.tier_events;
+    scheduler_.on_tier_event(t.event, now_);
+  }
   void take(const JournalPlan& p) {
     auto plan = scheduler_.plan(now_);
-    ASSERT_TRUE(plan.has_value());
+    scheduler_.take_tier_commands(commands_);
+    commands_.clear();
+    ASSERT_EQ(plan.has_value(), p.step != StepId{});
+    if (!plan) return;
     EXPECT_EQ(plan->id, p.step);
     ASSERT_EQ(plan_digest(*plan), p.digest) << "step " << static_cast<std::uint64_t>(p.step);
     ++count.steps;
@@ -92,6 +99,7 @@ class Replay {
   }
 
   sched::Scheduler scheduler_;
+  std::vector<sched::TierCommand> commands_;
   std::uint64_t seq_ = 0;
   double now_ = 0;
   std::map<RequestId, std::size_t> prompts_;

@@ -122,6 +122,9 @@ TEST(OpenAiJson, BadSharedFields) {
       {R"("priority":"now")", kInvalid, "priority"},
       {R"("cache_salt":"")", kInvalid, "cache_salt"},
       {R"("cache_salt":"a/b")", kInvalid, "cache_salt"},
+      {R"("cache_pin_s":-1)", kInvalid, "cache_pin_s"},
+      {R"("cache_pin_s":604801)", kInvalid, "cache_pin_s"},
+      {R"("cache_pin_s":"1h")", kInvalid, "cache_pin_s"},
       {R"("cache_salt":"a\u0000b")", kInvalid, "cache_salt"},
       {"\"cache_salt\":\"" + std::string(129, 'a') + "\"", kInvalid, "cache_salt"},
       {"\"user\":\"" + std::string(2000, 'a') + "\"", kInvalid, "user"},
@@ -356,6 +359,8 @@ TEST(OpenAiJson, ReadsWhatItAccepts) {
   EXPECT_EQ(r.sampling.top_k, 5);
   EXPECT_TRUE(r.output.include_usage && r.output.continuous_usage && r.output.return_token_ids);
   EXPECT_EQ(r.priority, Priority::kInteractive);
+  EXPECT_EQ(r.cache_pin_s, 0);
+  EXPECT_EQ(chat(R"("cache_pin_s":90.5)").cache_pin_s, 90.5);
   EXPECT_EQ(chat(R"("priority":"batch")").priority, Priority::kBatch);
   EXPECT_FALSE(chat(R"("stream_options":{"include_usage":true})").output.include_usage)
       << "no stream, no chunk";

@@ -127,6 +127,7 @@ std::vector<Read> play(Scenario run, bool stream, std::uint64_t seed,
     TokenEvent e;
     e.choice = static_cast<std::int32_t>(k);
     e.stats.cached_tokens = 2;
+    e.stats.cached_by_place = {0, 0, 1, 1};
     if (k == 0 && !prompt_sent && (run.spec.prompt_logprobs || (run.spec.echo && run.spec.logprobs))) {
       for (const TokenId id : run.prompt.ids) e.prompt_logprobs.push_back(FakeEngine::logprobs_of(id, 2));
       e.prompt_logprobs[0] = {};
@@ -194,6 +195,8 @@ TEST(ResponseStream, AnySplitGivesTheSameChat) {
             static_cast<std::int64_t>(emoji_tokens().size() + 9));
   EXPECT_EQ(got[0].usage.find("prompt_tokens")->as_int(), 3);
   EXPECT_EQ(got[0].usage.find("prompt_tokens_details")->find("cached_tokens")->as_int(), 2);
+  EXPECT_EQ(dump_json(*got[0].usage.find("prompt_tokens_details")->find("cached_tokens_by_tier")),
+            R"({"device":0,"dram":0,"disk":1,"remote":1})");
 }
 
 TEST(ResponseStream, AnySplitGivesTheSameCompletionWithStopsAndEcho) {
