@@ -37,8 +37,8 @@ bool DiskIndex::insert(std::uint64_t serial, const Record& record, double last_u
                 .offset = record.offset,
                 .hash = record.hash,
                 .info = record.info,
-                .last_use = last_use,
                 .length = static_cast<std::uint32_t>(record.length)};
+  set_use(it->second, last_use);
   s.keys.push_back(record.key);
   s.live_bytes += record.length;
   ++s.live_count;
@@ -55,7 +55,7 @@ void DiskIndex::use(const Key& key, double now) {
   for (auto it = entries_.find(at); it != entries_.end(); it = entries_.find(at)) {
     Entry& e = it->second;
     const bool marked = e.last_use >= now - kSameUse;
-    e.last_use = std::max(e.last_use, now);
+    set_use(e, std::max(e.last_use, now));
     // Depth bounds the walk even where hostile parents form a ring.
     if ((marked && at != key) || e.info.depth == 0 || e.info.parent == at.block) return;
     const auto parent = entries_.find({e.info.parent, at.part});
@@ -84,6 +84,7 @@ bool DiskIndex::remove(const Key& key) {
   Segment& s = segments_.at(it->second.segment);
   s.live_bytes -= it->second.length;
   --s.live_count;
+  set_use(it->second, 0);
   entries_.erase(it);
   return true;
 }
@@ -94,6 +95,7 @@ std::size_t DiskIndex::clear_segment(std::uint64_t serial) {
   for (const Key& key : s.keys) {
     const auto it = entries_.find(key);
     if (it == entries_.end() || it->second.segment != serial) continue;
+    set_use(it->second, 0);
     entries_.erase(it);
     ++removed;
   }
@@ -123,35 +125,38 @@ std::uint64_t DiskIndex::own_bytes() const {
 }
 
 double DiskIndex::mean_use() const {
-  double sum = 0;
-  for (const auto& [key, e] : entries_) sum += e.last_use;
-  return entries_.empty() ? 0 : sum / static_cast<double>(entries_.size());
+  return entries_.empty() ? 0 : sum_of_uses_ / static_cast<double>(entries_.size());
 }
 
-std::uint64_t DiskIndex::victim(double now) const {
-  const double scale = std::max(now - mean_use(), 1e-3);  // an average part has this age: it counts half
-  std::uint64_t best = 0;
-  double lowest = 0;
+void DiskIndex::set_use(Entry& e, double use) {
+  sum_of_uses_ += use - e.last_use;
+  e.last_use = use;
+}
+
+std::vector<std::uint64_t> DiskIndex::candidates() const {
+  std::vector<std::uint64_t> out;
   for (const auto& [serial, s] : segments_) {
     if (!s.own || s.open) continue;
-    double value = -1;  // of no use now: other domains, damaged, quarantined
-    if (!s.opaque && s.quarantined_until == 0) {
-      value = 0;
-      for (const Key& key : s.keys) {
-        const auto it = entries_.find(key);
-        if (it == entries_.end() || it->second.segment != serial) continue;
-        const Entry& e = it->second;
-        const double weight = 1 / (1 + std::max(now - e.last_use, 0.0) / scale);
-        value += static_cast<double>(e.length) * weight * (e.reads > 0 ? 1 : 0.5);
-      }
-      value /= static_cast<double>(std::max<std::uint64_t>(s.file_bytes, 1));
-    }
-    if (best == 0 || value < lowest) {  // of equals the oldest
-      best = serial;
-      lowest = value;
-    }
+    out.push_back(serial);
   }
-  return best;
+  return out;
+}
+
+double DiskIndex::worth(std::uint64_t serial, double now) const {
+  const auto found = segments_.find(serial);
+  if (found == segments_.end()) return -1;
+  const Segment& s = found->second;
+  if (s.opaque || s.quarantined_until != 0) return -1;    // another domain, damaged, refused by the disk
+  const double scale = std::max(now - mean_use(), 1e-3);  // an average part has this age: it counts half
+  double value = 0;
+  for (const Key& key : s.keys) {
+    const auto it = entries_.find(key);
+    if (it == entries_.end() || it->second.segment != serial) continue;
+    const Entry& e = it->second;
+    const double weight = 1 / (1 + std::max(now - e.last_use, 0.0) / scale);
+    value += static_cast<double>(e.length) * weight * (e.reads > 0 ? 1 : 0.5);
+  }
+  return value / static_cast<double>(std::max<std::uint64_t>(s.file_bytes, 1));
 }
 
 std::vector<Key> DiskIndex::hot(std::uint64_t serial, std::uint64_t max_bytes) const {

@@ -69,18 +69,22 @@ class DiskIndex {
   void rename_segment(std::uint64_t serial, std::string stem);
 
   std::uint64_t own_bytes() const;
-  /// Our sealed segment that is worth least at `now`: those that cannot be used first. 0: none.
-  std::uint64_t victim(double now) const;
+  /// Our segments that may go: all but the open one.
+  std::vector<std::uint64_t> candidates() const;
+  /// What a candidate is worth at `now`, per byte of file; -1: it cannot be used.
+  double worth(std::uint64_t serial, double now) const;
   /// Its parts that are worth moving, best first, at most `max_bytes`: read since they were written and more
   /// recently than the average part of the store.
   std::vector<Key> hot(std::uint64_t serial, std::uint64_t max_bytes) const;
 
  private:
   double mean_use() const;
+  void set_use(Entry& e, double use);
 
   std::map<std::uint64_t, Segment> segments_;
   std::unordered_map<std::string, std::uint64_t> by_stem_;
   std::unordered_map<Key, Entry, KeyHash> entries_;
+  double sum_of_uses_ = 0;
   std::uint64_t next_ = 1;
 };
 

@@ -125,12 +125,12 @@ void DiskWriter::seal() {
 /// Moves the hot records of the least valuable segment into the open one and drops it. False: nothing to
 /// clean.
 bool DiskWriter::clean_one() {
-  std::uint64_t victim = 0;
+  const std::uint64_t victim = state_.victim();
+  if (victim == 0) return false;
   std::vector<Record> moving;
   {
     const std::lock_guard lock(state_.mutex);
-    victim = state_.index.victim(state_.clock.now());
-    if (victim == 0) return false;
+    if (state_.index.segment(victim) == nullptr) return true;  // it went by itself
     for (const Key& key : state_.index.hot(victim, state_.segment_bytes / kMovedShare)) {
       const Entry* e = state_.index.find(key);
       if (state_.expired(*e, state_.clock.now())) continue;

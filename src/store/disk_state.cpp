@@ -133,12 +133,27 @@ void DiskState::drop(std::uint64_t serial) {
   if (error == -EIO || error == -EROFS) io_failed("cannot remove " + file, error);
 }
 
-bool DiskState::evict_one() {
-  std::uint64_t serial = 0;
+std::uint64_t DiskState::victim() {
+  std::vector<std::uint64_t> candidates;
   {
     const std::lock_guard lock(mutex);
-    serial = index.victim(clock.now());
+    candidates = index.candidates();
   }
+  const double now = clock.now();
+  std::uint64_t best = 0;
+  double lowest = 0;
+  for (const std::uint64_t serial : candidates) {
+    const std::lock_guard lock(mutex);  // one by one, so that nobody waits for a look at every part
+    const double worth = index.worth(serial, now);
+    if (best != 0 && worth >= lowest) continue;
+    best = serial;
+    lowest = worth;
+  }
+  return best;
+}
+
+bool DiskState::evict_one() {
+  const std::uint64_t serial = victim();
   if (serial == 0) return false;
   drop(serial);
   return true;

@@ -60,6 +60,8 @@ struct DiskState {
   void quarantine(std::uint64_t serial);
   /// Forgets a segment; if it is ours, its file goes too, and its living parts count as evicted.
   void drop(std::uint64_t serial);
+  /// Our segment that is worth least, of equals the oldest. 0: none.
+  std::uint64_t victim();
   /// Drops what is worth least. False: nothing is left.
   bool evict_one();
 

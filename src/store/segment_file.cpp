@@ -13,7 +13,7 @@ std::unexpected<Error> io_error(int code) {
 
 /// Reads any range, through a page-wise buffer where the file wants alignment.
 int read_range(File& file, std::uint64_t offset, std::span<std::byte> to, std::uint64_t file_bytes) {
-  if (!file.direct()) return read_fully(file, offset, to);
+  if (to.empty() || !file.direct()) return read_fully(file, offset, to);
   const std::uint64_t first = offset / kIoAlign * kIoAlign;
   const std::uint64_t last = io_padded(offset + to.size());
   AlignedBuffer buffer(last - first);

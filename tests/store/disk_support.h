@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
@@ -20,40 +21,28 @@
 #include "base/hash.h"
 #include "store/disk_tier.h"
 #include "store/segment_format.h"
+#include "support/temp_dir.h"
 
 namespace barg::store::test {
 
-class TempDir {
+class TempDir : public barg::test::TempDir {
  public:
-  TempDir() : TempDir(std::filesystem::temp_directory_path()) {}
+  using barg::test::TempDir::TempDir;
   /// In memory where the machine has such a place: for tests of crashes that need no real disk, only many of
   /// them.
   static TempDir in_memory() {
     const std::filesystem::path shm = "/dev/shm";
     return TempDir(::access(shm.c_str(), W_OK) == 0 ? shm : std::filesystem::temp_directory_path());
   }
-  explicit TempDir(const std::filesystem::path& parent) {
-    std::string pattern = (parent / "barg-disk-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) != nullptr) path_ = pattern;
-  }
-  ~TempDir() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  TempDir(const TempDir&) = delete;
-  const std::string& path() const { return path_; }
   /// Files whose name ends so.
   std::vector<std::filesystem::path> files(const std::string& end) const {
     std::vector<std::filesystem::path> found;
-    for (const auto& e : std::filesystem::directory_iterator(path_)) {
+    for (const auto& e : std::filesystem::directory_iterator(path())) {
       if (e.path().string().ends_with(end)) found.push_back(e.path());
     }
     std::sort(found.begin(), found.end());
     return found;
   }
-
- private:
-  std::string path_;
 };
 
 class SharedClock final : public Clock {

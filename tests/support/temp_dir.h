@@ -12,8 +12,8 @@ namespace barg::test {
 
 class TempDir {
  public:
-  TempDir() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "barg_test_XXXXXX").string();
+  explicit TempDir(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+    std::string pattern = (parent / "barg_test_XXXXXX").string();
     path_ = ::mkdtemp(pattern.data());
   }
   ~TempDir() {
