@@ -179,11 +179,8 @@ void RedisLink::reset(Status status) {
 }
 
 void RedisLink::fail(const std::string& why, Status status, bool counts) {
-  const bool lost_something = !active_.empty() || state_ != State::kReady;
-  const bool was_good = answered_ || hub_.now() - connected_at_ > 1;
   reset(status);
-  // A server that ends idle connections is healthy; one that ends them at once is not.
-  const double pause = hub_.failed(index_, why, counts && (lost_something || !was_good));
+  const double pause = hub_.failed(index_, why, counts);
   if (pause < 0) return;
   retry_at_ = hub_.now() + pause;
   arm(retry_at_);
@@ -218,7 +215,12 @@ bool RedisLink::stream_result(NetStream::Io io) {
     case NetStream::Io::kDone: return true;
     case NetStream::Io::kWantRead: wait(false); return false;
     case NetStream::Io::kWantWrite: wait(true); return false;
-    case NetStream::Io::kClosed: fail("the server closed the connection", Status::kIoError); return false;
+    case NetStream::Io::kClosed: {
+      // A server that ends idle connections is healthy; one that ends them at once is not.
+      const bool idle = state_ == State::kReady && active_.empty() && (answered_ || hub_.now() - connected_at_ > 1);
+      fail("the server closed the connection", Status::kIoError, !idle);
+      return false;
+    }
     case NetStream::Io::kFailed: break;
   }
   fail(std::string(stream_.error()), Status::kIoError);

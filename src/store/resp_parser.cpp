@@ -59,6 +59,9 @@ RespParser::Token RespParser::next(std::string_view& in) {
     case State::kLine:
       break;
   }
+  if (line_.empty() && !in.empty() && std::string_view("+-:$*").find(in[0]) == std::string_view::npos) {
+    return bad("the reply is of no type of RESP2");
+  }
   const std::size_t end = in.find('\n');
   const std::size_t take = end == std::string_view::npos ? in.size() : end;
   if (line_.size() + take > limits_.max_line + 2) return bad("a line of the reply is too long");
@@ -85,11 +88,8 @@ RespParser::Token RespParser::line(std::string_view s) {
     case ':':
       if (!parse_integer(s, integer_)) return bad("an integer of the reply is malformed");
       return value(Token::kInteger);
-    case '$':
-    case '*':
-      return sized(type, s);
     default:
-      return bad("the reply is of no type of RESP2");
+      return sized(type, s);
   }
 }
 
