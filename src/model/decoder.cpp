@@ -87,10 +87,15 @@ struct Output {
 /// The buffers of one step and the batch they belong to.
 struct Step {
   const ForwardBatch& batch;
-  std::int32_t rows;
+  std::int32_t rows;    ///< of the batch, or after keep_wanted() of those that are wanted
+  bool wanted = false;  ///< only those are left
   float *x, *cos, *sin, *qkv, *up;
   Rows h, context, act;
   void* attention;
+
+  const std::vector<ops::Segment>& segments(const GroupKv& group) const {
+    return wanted ? group.wanted_segments : group.segments;
+  }
 };
 
 struct Decoder::Impl {
@@ -108,7 +113,7 @@ struct Decoder::Impl {
   Observer observer;
 
   void forward(const ForwardBatch& batch, Workspace& workspace, float* hidden_out);
-  void attention_half(const Step& s, std::int32_t layer);
+  void attention_half(Step& s, std::int32_t layer);
   void ffn_half(const Step& s, std::int32_t layer);
   Rows gated(const Step& s, const LayerWeights& w, const Rows& h);
 
@@ -163,19 +168,35 @@ struct Decoder::Impl {
                           .prepared = to.produced()});
   }
 
+  /// Moves what the rest of the last layer reads of the wanted rows together: the others' K and V were all
+  /// that anybody will read of them.
+  void keep_wanted(Step& s, std::int64_t qkv_width) const {
+    const std::int64_t q_width = std::int64_t{spec.num_q_heads} * spec.head_dim;
+    std::int64_t to = 0;
+    for (const std::int64_t from : s.batch.wanted) {  // ascending: nothing is overwritten before it moves
+      if (from != to) {
+        std::copy_n(s.x + from * spec.hidden, spec.hidden, s.x + to * spec.hidden);
+        std::copy_n(s.qkv + from * qkv_width, q_width, s.qkv + to * qkv_width);
+      }
+      ++to;
+    }
+    s.rows = static_cast<std::int32_t>(to);
+    s.wanted = true;
+  }
+
   void observe(std::int32_t layer, const Step& s) {
     if (observer) observer(layer, s.x, s.rows);
   }
 };
 
-void Decoder::Impl::attention_half(const Step& s, std::int32_t layer) {
+/// Leaves nothing but the wanted rows in `s` where the layer is the last.
+void Decoder::Impl::attention_half(Step& s, std::int32_t layer) {
   const LayerWeights& w = weights->layers[static_cast<std::size_t>(layer)];
   const Place place = places[static_cast<std::size_t>(layer)];
   const GroupKv& group = s.batch.groups[place.group];
   const ops::KvLayerView& kv = group.layers[place.index];
   const std::int64_t q_width = std::int64_t{spec.num_q_heads} * spec.head_dim;
   const std::int64_t kv_width = std::int64_t{spec.num_kv_heads} * spec.head_dim;
-  const auto num_segments = static_cast<std::int32_t>(group.segments.size());
   const Rows h = wanted(w.qkv, s.h);
   norm(s, w.attn_norm, h);
   for (const ProjectionPart& part : w.qkv.parts) linear(part, h, s.rows, {s.qkv + part.out_offset, w.qkv.n});
@@ -190,7 +211,10 @@ void Decoder::Impl::attention_half(const Step& s, std::int32_t layer) {
                              .num_q_heads = spec.num_q_heads,
                              .kv = kv,
                              .segments = group.segments.data(),
-                             .num_segments = num_segments});
+                             .num_segments = static_cast<std::int32_t>(group.segments.size())});
+  if (layer + 1 == spec.num_layers && !s.batch.all_wanted) keep_wanted(s, w.qkv.n);
+  if (s.rows == 0) return;
+  const std::vector<ops::Segment>& segments = s.segments(group);
   // Blocks of prepared rows do not straddle heads; where they would, linear prepares the rows itself.
   const Rows context = spec.head_dim % 32 == 0 ? wanted(w.attn_out, s.context) : s.context;
   ops.attention(stream, {.q = s.qkv,
@@ -201,8 +225,8 @@ void Decoder::Impl::attention_half(const Step& s, std::int32_t layer) {
                          .window = spec.layers[static_cast<std::size_t>(layer)].window,
                          .num_q_heads = spec.num_q_heads,
                          .kv = kv,
-                         .segments = group.segments.data(),
-                         .num_segments = num_segments,
+                         .segments = segments.data(),
+                         .num_segments = static_cast<std::int32_t>(segments.size()),
                          .workspace = s.attention,
                          .prepared = context.produced()});
   add_projection(s, w.attn_out, context);
@@ -248,17 +272,17 @@ void Decoder::Impl::forward(const ForwardBatch& batch, Workspace& workspace, flo
   CHECK(l.total <= workspace.size());
   std::byte* const base = workspace.data();
   const auto f = [&](std::size_t at) { return reinterpret_cast<float*>(base + at); };
-  const Step s{.batch = batch,
-               .rows = batch.rows,
-               .x = f(l.x),
-               .cos = f(l.cos),
-               .sin = f(l.sin),
-               .qkv = f(l.qkv),
-               .up = f(l.up),
-               .h = {f(l.h), base + l.prepared},
-               .context = {f(l.context), base + l.prepared},
-               .act = {f(l.act), base + l.prepared_act},
-               .attention = base + l.attention};
+  Step s{.batch = batch,
+         .rows = batch.rows,
+         .x = f(l.x),
+         .cos = f(l.cos),
+         .sin = f(l.sin),
+         .qkv = f(l.qkv),
+         .up = f(l.up),
+         .h = {f(l.h), base + l.prepared},
+         .context = {f(l.context), base + l.prepared},
+         .act = {f(l.act), base + l.prepared_act},
+         .attention = base + l.attention};
   rope_rows(frequencies, batch.positions, batch.rows, s.cos, s.sin);
   ops.embed(stream, {.table = weights->embedding,
                      .ids = batch.tokens,
@@ -268,6 +292,7 @@ void Decoder::Impl::forward(const ForwardBatch& batch, Workspace& workspace, flo
   observe(-1, s);
   for (std::int32_t i = 0; i < spec.num_layers; ++i) {
     attention_half(s, i);
+    if (s.rows == 0) return;
     ffn_half(s, i);
     observe(i, s);
   }

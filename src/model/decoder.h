@@ -70,7 +70,7 @@ class Decoder {
   std::size_t workspace_bytes(std::int32_t max_rows) const;
   std::uint64_t weight_bytes() const;
 
-  /// Computes all rows and writes their K and V; hidden_out [rows, hidden] after the final norm.
+  /// Computes all rows and writes their K and V; hidden_out [wanted rows, hidden] after the final norm.
   /// REQUIRES 0 < batch.rows <= the max_rows `workspace` was sized for; tokens in [0, vocab_rows); positions
   /// in [0, spec().max_positions); one GroupKv per group.
   void forward(const ForwardBatch& batch, Workspace& workspace, float* hidden_out);

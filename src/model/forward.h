@@ -27,6 +27,8 @@ struct LayerGroup {
 struct GroupKv {
   std::vector<ops::KvLayerView> layers;
   std::vector<ops::Segment> segments;  ///< same rows in every group, block tables differ
+  /// The rows of ForwardBatch::wanted as segments, row_begin counted among them.
+  std::vector<ops::Segment> wanted_segments;
 };
 
 struct ForwardBatch {
@@ -35,6 +37,8 @@ struct ForwardBatch {
   const std::int32_t* positions = nullptr;  ///< [axes][rows]; axes = 1 for text
   std::int32_t axes = 1;
   std::vector<GroupKv> groups;  ///< index = group
+  bool all_wanted = true;       ///< hidden states of all rows; else only of those in `wanted`, maybe of none
+  std::vector<std::int32_t> wanted;  ///< ascending
 };
 
 }  // namespace barg::model

@@ -41,7 +41,16 @@ void BatchBuilder::add_item(const sched::StepPlan& plan, std::size_t index, Toke
                                                      .block_table = plan.block_ids.data() + slice.offset});
   }
   if (item.want != sched::Want::kLogits) return;
+  const auto first_wanted = static_cast<std::int32_t>(batch_.wanted.size());
+  for (auto& group : batch_.groups) {
+    ops::Segment wanted = group.segments.back();
+    wanted.row_begin = first_wanted;
+    wanted.row_count = item.count - item.logits_begin;
+    wanted.pos_begin = item.start + item.logits_begin;
+    group.wanted_segments.push_back(wanted);
+  }
   for (std::int32_t i = item.logits_begin; i < item.count; ++i) {
+    batch_.wanted.push_back(row_begin + i);
     logits_rows_.push_back(LogitsRow{.row = row_begin + i,
                                      .item = static_cast<std::int32_t>(index),
                                      .position = item.start + i,
@@ -60,7 +69,12 @@ const model::ForwardBatch& BatchBuilder::build(const sched::StepPlan& plan,
     batch_.groups.assign(kv.num_groups(), {});
     for (std::size_t g = 0; g < kv.num_groups(); ++g) batch_.groups[g].layers = kv.layers(g);
   }
-  for (auto& group : batch_.groups) group.segments.clear();
+  batch_.all_wanted = false;
+  batch_.wanted.clear();
+  for (auto& group : batch_.groups) {
+    group.segments.clear();
+    group.wanted_segments.clear();
+  }
   for (std::size_t i = 0; i < plan.items.size(); ++i) add_item(plan, i, last_tokens[i], kv);
   batch_.rows = static_cast<std::int32_t>(tokens_.size());
   batch_.tokens = tokens_.data();

@@ -56,7 +56,6 @@ struct CpuRunner::Impl {
         logits_blocks((logits_dim + ops::kBlockMax - 1) / ops::kBlockMax),
         workspace(parts.decoder->workspace_bytes(parts.plan.max_rows)),
         hidden(static_cast<std::size_t>(parts.plan.max_rows) * hidden_size),
-        gathered(logits_capacity * hidden_size),
         logits(logits_capacity * logits_dim),
         block_max(logits_capacity * logits_blocks),
         logsumexp(logits_capacity),
@@ -83,8 +82,7 @@ struct CpuRunner::Impl {
   CpuRunnerParts parts;
   const std::size_t hidden_size, logits_dim, logits_capacity, logits_blocks;
   model::Workspace workspace;
-  std::vector<float> hidden;     // [max_rows, H]
-  std::vector<float> gathered;   // [logits_capacity, H]
+  std::vector<float> hidden;     // [max_rows, H], the rows of builder.logits_rows()
   std::vector<float> logits;     // [logits_capacity, V]
   std::vector<float> block_max;  // [logits_capacity, logits_blocks]
   std::vector<float> logsumexp;  // [logits_capacity], where log-probabilities are wanted
@@ -157,13 +155,9 @@ void CpuRunner::Impl::begin_items(const sched::StepPlan& plan, sched::StepResult
 
 /// Logits and their statistics of a sub-batch of at most logits_capacity rows.
 void CpuRunner::Impl::compute_logits(std::span<const LogitsRow> rows) {
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    std::memcpy(gathered.data() + i * hidden_size,
-                hidden.data() + static_cast<std::size_t>(rows[i].row) * hidden_size,
-                hidden_size * sizeof(float));
-  }
-  const auto count = static_cast<std::int32_t>(rows.size());
-  parts.decoder->logits(gathered.data(), count, workspace, logits.data(), block_max.data());
+  const auto first = static_cast<std::size_t>(rows.data() - builder.logits_rows().data());
+  parts.decoder->logits(hidden.data() + first * hidden_size, static_cast<std::int32_t>(rows.size()),
+                        workspace, logits.data(), block_max.data());
 }
 
 RawRow CpuRunner::Impl::raw_row(std::size_t index) {
