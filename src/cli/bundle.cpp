@@ -1,13 +1,16 @@
 #include "cli/bundle.h"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 
 #include "base/mapped_file.h"
+#include "cli/salt_file.h"
 #include "cli/values.h"
 #include "engine/engine_impl.h"
 #include "model/inspect.h"
 #include "runtime/factory.h"
+#include "store/tier_spec.h"
 
 namespace barg::cli {
 namespace {
@@ -39,6 +42,36 @@ std::string describe_plan(const runtime::MemoryPlan& plan) {
 Error with_path(Error error, const std::string& path) {
   if (error.message.find(path) == std::string::npos) error.message = path + ": " + error.message;
   return error;
+}
+
+store::Domain domain_of(const runtime::RunnerInfo& info, const std::string& name) {
+  store::Domain domain;
+  std::copy_n(info.key_root.begin(), domain.root.size(), domain.root.begin());
+  for (const std::int64_t bytes : info.block_bytes)
+    domain.part_bytes.push_back(static_cast<std::uint64_t>(bytes));
+  domain.label = (name + " " + info.numerics_id).substr(0, 200);
+  return domain;
+}
+
+/// Opens kv.tiers for the runner's blocks. A tier that cannot be opened now is a note: the model is served without it.
+Result<void> open_tiers(const Config& config, const runtime::RunnerInfo& info, const std::string& state_directory,
+                        const LoadWatch& watch, Bundle& out) {
+  Result<store::OpenedStack> opened =
+      store::open_stack(config.kv.tiers, domain_of(info, out.names.front()), *out.clock);
+  if (!opened) return std::unexpected(opened.error());
+  for (const std::string& warning : opened->warnings) watch.done("note", warning);
+  out.tiers = std::move(opened->stack);
+  if (out.tiers == nullptr) return {};
+  std::string names;
+  for (const auto& tier : out.tiers->stats().tiers) names += (names.empty() ? "" : ", ") + tier.name;
+  watch.done("tiers", names);
+  if (!out.tiers->has(store::TierKind::kDisk) && !out.tiers->has(store::TierKind::kRemote)) return {};
+  Result<SaltFile> salt = open_salt_file(config.kv.salt_file, state_directory);
+  if (!salt) return std::unexpected(salt.error());
+  if (salt->made) watch.done("note", "made the secret of stored KV blocks, " + salt->path);
+  if (salt->exposed) watch.done("note", salt->path + " can be read by others: chmod 600 it");
+  out.salt_secret = std::move(salt->secret);
+  return {};
 }
 
 }  // namespace
@@ -76,8 +109,11 @@ Result<TextBundle> open_text_bundle(const ModelOptions& options) {
   return out;
 }
 
-Result<Bundle> open_bundle(const Config& config, const LoadWatch& watch) {
+Result<Bundle> open_bundle(const Config& config, const LoadWatch& watch,
+                           const std::optional<std::string>& state_directory) {
   Bundle out;
+  out.names = config.model.served_model_name;
+  if (out.names.empty()) out.names.push_back(default_model_name(config.model.path));
   Result<TextBundle> text = open_text_bundle(config.model);
   if (!text) return std::unexpected(text.error());
   // Let go at the end: the runner keeps what it needs.
@@ -109,11 +145,14 @@ Result<Bundle> open_bundle(const Config& config, const LoadWatch& watch) {
     out.defaults = *defaults;
   }
   out.clock = std::make_shared<SteadyClock>();
-  Result<std::unique_ptr<Engine>> engine = engine::make_engine(config, std::move(loaded->runner), *out.clock);
+  if (state_directory && !config.kv.tiers.empty()) {
+    if (auto tiers = open_tiers(config, loaded->runner->info(), *state_directory, watch, out); !tiers)
+      return std::unexpected(tiers.error());
+  }
+  Result<std::unique_ptr<Engine>> engine =
+      engine::make_engine(config, std::move(loaded->runner), *out.clock, {.tiers = out.tiers});
   if (!engine) return std::unexpected(engine.error());
   out.engine = std::move(*engine);
-  out.names = config.model.served_model_name;
-  if (out.names.empty()) out.names.push_back(default_model_name(config.model.path));
   return out;
 }
 
@@ -128,6 +167,7 @@ server::ServedModel served_model(const Bundle& bundle) {
                        .min_p = bundle.defaults.min_p,
                        .repetition_penalty = bundle.defaults.repetition_penalty,
                        .top_k = bundle.defaults.top_k},
+          .salt_secret = bundle.salt_secret,
           .created = std::chrono::duration_cast<std::chrono::seconds>(now).count(),
           .fingerprint = {},
           .max_token_bytes = 0};

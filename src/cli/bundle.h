@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "model/model_files.h"
 #include "runtime/memory_plan.h"
 #include "server/served_model.h"
+#include "store/stack.h"
 #include "text/chat_template.h"
 
 namespace barg::cli {
@@ -38,12 +40,16 @@ struct Bundle {
   model::GenerationDefaults defaults;  ///< empty with generation_config vllm
   runtime::MemoryPlan plan;
   std::shared_ptr<const Clock> clock;  ///< outlives the engine
+  std::shared_ptr<store::TierStack> tiers;  ///< below the engine's pool; nullptr = none
+  std::string salt_secret;                  ///< of the keys in `tiers`; empty if nothing in them outlives the process
   std::shared_ptr<Engine> engine;
 };
 
 /// Fails with one sentence that names the file, or the option, that is wrong; kOutOfMemory when it does not
-/// fit.
-Result<Bundle> open_bundle(const Config& config, const LoadWatch& watch = {});
+/// fit. `state_directory` (Settings::state_directory) is where the secret of kv.salt_file may be made; without it the
+/// tiers of kv.tiers are not opened: what ends with its answer has no use for them.
+Result<Bundle> open_bundle(const Config& config, const LoadWatch& watch = {},
+                           const std::optional<std::string>& state_directory = {});
 
 /// Only the tokenizer and the template of a model, without its weights.
 struct TextBundle {

@@ -105,7 +105,7 @@ int run_serve(Invocation& invocation) {
     phase == "note" ? startup.note(phase, detail) : startup.phase(phase, detail);
   };
   watch.progress = [&](double share) { startup.progress(share); };
-  const Result<Bundle> bundle = open_bundle(config, watch);
+  const Result<Bundle> bundle = open_bundle(config, watch, invocation.settings.state_directory);
   if (!bundle)
     return failed(io, bundle.error(),
                   bundle.error().param == "model.path" ? kExitUsage : exit_code_of(bundle.error()));
