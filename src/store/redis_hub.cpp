@@ -234,7 +234,7 @@ void RedisHub::close() {
     }
   }
   end_on_io(std::move(orphans), Status::kUnavailable);
-  for (const auto& link : links_) link->shut(Status::kUnavailable, -1);
+  for (const auto& link : links_) link->close();
   boost::asio::post(*io_, [this] { sweep_timer_->cancel(); });
 }
 

@@ -43,21 +43,25 @@ void RedisLink::wake() {
 
 void RedisLink::connect_soon() {
   boost::asio::post(*io_, [self = shared_from_this()] {
-    if (self->state_ == State::kIdle) self->connect();
+    if (self->state_ == State::kIdle && !self->closed_) self->connect();
   });
 }
 
 void RedisLink::shut(Status status, double retry_s) {
   boost::asio::post(*io_, [self = shared_from_this(), status, retry_s] {
+    if (self->closed_) return;
     self->reset(status);
-    if (retry_s < 0) {
-      self->retry_at_ = -1;
-      self->timer_.cancel();
-      self->timer_at_ = 0;
-      return;
-    }
+    if (retry_s < 0) return;
     self->retry_at_ = self->hub_.now() + retry_s;
     self->arm(self->retry_at_);
+  });
+}
+
+void RedisLink::close() {
+  boost::asio::post(*io_, [self = shared_from_this()] {
+    self->closed_ = true;
+    self->reset(Status::kUnavailable);
+    self->timer_.cancel();
   });
 }
 

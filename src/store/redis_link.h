@@ -35,6 +35,7 @@ class RedisLink final : public RedisWire, public std::enable_shared_from_this<Re
   void connect_soon();               ///< unless it is connected
   /// Ends what it runs with `status`; connects again after `retry_s` (negative: when told).
   void shut(Status status, double retry_s);
+  void close();                      ///< shut for ever
 
   void command(RedisOp* op, std::uint32_t index, std::string head, std::span<const std::byte> payload,
                std::string tail) override;
@@ -100,6 +101,7 @@ class RedisLink final : public RedisWire, public std::enable_shared_from_this<Re
   const std::uint64_t window_;
 
   State state_ = State::kIdle;
+  bool closed_ = false;
   std::uint64_t generation_ = 0;     ///< counts connections, so that a late handler knows it is late
   double connect_by_ = 0, retry_at_ = -1, timer_at_ = 0, connected_at_ = 0;
   bool answered_ = false;            ///< an operation, on this connection

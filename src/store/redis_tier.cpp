@@ -24,7 +24,9 @@ class RedisTier final : public Tier {
   RedisTier(const RedisOptions& options, RedisUrl url, const Domain& domain, TlsContext tls)
       : name_(url.name()), hub_(options, std::move(url), domain, std::move(tls)) {
     for (std::int32_t i = 0; i < std::min(options.threads, options.connections); ++i) {
-      contexts_.push_back(std::make_shared<IoContext>(1));
+      // Without the hint that one thread runs it: with it, what a handler posts to its own context may be overtaken by
+      // what others post later, and the connections rely on the order of what the hub tells them.
+      contexts_.push_back(std::make_shared<IoContext>());
       guards_.emplace_back(contexts_.back()->get_executor());
     }
     std::vector<std::shared_ptr<RedisLink>> links;
