@@ -408,7 +408,9 @@ void StackPolicy::saved(const Key& key, const BlockInfo& info, SaveWhy why, int 
   const Node& n = nodes_[node];
   const bool nowhere = std::all_of(n.state.begin(), n.state.end(), [](State s) { return s == State::kOut; });
   if (!nowhere) return;
-  // Without DRAM a ghost is what was refused: when it comes again it has proved itself.
+  // Without DRAM a ghost is what was refused: when it comes again it has proved itself. An early copy is followed by
+  // the eviction of the very same block, which must not count as coming again.
+  if (why == SaveWhy::kEarly) return release(node);
   if (!again) ++refused_admission_;
   for (std::size_t l = kDiskLevel; l < kNumTierKinds; ++l) {
     if (!levels_[l].options.present) continue;
