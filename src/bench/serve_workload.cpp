@@ -2,19 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <numbers>
-#include <string_view>
 
 #include "base/env.h"
 #include "base/json.h"
 #include "bench/serve_words.h"
+#include "bench/trace_file.h"
 
 namespace barg::bench {
 namespace {
-
-constexpr int kTraceBlock = 512;  // tokens a hash id of a Mooncake trace stands for
-constexpr std::size_t kMaxRow = 64 << 20;
 
 // Independent streams of random numbers: what a prompt says does not depend on which others were made.
 Rng stream(std::uint64_t seed, std::uint64_t kind, std::uint64_t index) {
@@ -82,13 +78,6 @@ class SyntheticWorkload final : public Workload {
   Writer writer_;
 };
 
-struct TraceRow {
-  double at_s = 0;
-  int input_length = 0;
-  int output_length = 0;
-  std::vector<std::uint64_t> blocks;
-};
-
 // Equal hash ids become equal text, so a prefix cache meets what it met when the trace was taken.
 class TraceWorkload final : public Workload {
  public:
@@ -134,60 +123,10 @@ class FileWorkload final : public Workload {
   std::vector<ServePrompt> prompts_;
 };
 
-// Calls row(json) for every line that is not blank; its sentence, if any, is the error.
-template <class Row>
-Result<void> read_rows(const std::string& path, Row row) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return fail(ErrorCode::kNotFound, "cannot open " + path + ".");
-  std::string line;
-  for (int number = 1; std::getline(in, line); ++number) {
-    const std::string where = path + ":" + std::to_string(number) + ": ";
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    if (line.size() > kMaxRow) return fail(ErrorCode::kTooLarge, where + "the line is too long.");
-    const Result<Json> json = parse_json(line);
-    if (!json) return fail(ErrorCode::kBadFile, where + json.error().message);
-    const std::string problem = row(*json);
-    if (!problem.empty()) return fail(ErrorCode::kBadFile, where + problem);
-  }
-  if (in.bad()) return fail(ErrorCode::kIo, "cannot read " + path + ".");
-  return {};
-}
-
-// A whole number member in [low, 10 million], or -1.
-int whole(const Json& row, std::string_view key, int low) {
-  const Json* value = row.find(key);
-  if (value == nullptr || value->type() != Json::Type::kInt) return -1;
-  return value->as_int() < low || value->as_int() > 10'000'000 ? -1 : static_cast<int>(value->as_int());
-}
-
-std::string take_trace_row(const Json& json, std::vector<TraceRow>& rows) {
-  TraceRow row;
-  const Json* at = json.find("timestamp");
-  if (at == nullptr || !at->is_number()) return "\"timestamp\" (milliseconds) is missing.";
-  row.at_s = at->as_double() / 1000;
-  row.input_length = whole(json, "input_length", 1);
-  row.output_length = whole(json, "output_length", 0);
-  if (row.input_length < 0 || row.output_length < 0)
-    return "\"input_length\" and \"output_length\" must be whole numbers.";
-  if (const Json* ids = json.find("hash_ids"); ids != nullptr && ids->is_array()) {
-    for (const Json& id : ids->as_array()) {
-      if (id.type() != Json::Type::kInt || id.as_int() < 0) return "\"hash_ids\" must be whole numbers.";
-      row.blocks.push_back(id.as_uint());
-    }
-  }
-  rows.push_back(std::move(row));
-  return {};
-}
-
 Result<std::unique_ptr<Workload>> open_trace(const ServeWorkload& options) {
-  std::vector<TraceRow> rows;
-  const Result<void> read =
-      read_rows(options.trace_file, [&](const Json& json) { return take_trace_row(json, rows); });
-  if (!read) return std::unexpected(read.error());
-  if (rows.empty()) return fail(ErrorCode::kBadFile, options.trace_file + " has no rows.");
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const TraceRow& a, const TraceRow& b) { return a.at_s < b.at_s; });
-  return std::make_unique<TraceWorkload>(options, std::move(rows));
+  Result<std::vector<TraceRow>> rows = read_trace(options.trace_file);
+  if (!rows) return std::unexpected(rows.error());
+  return std::make_unique<TraceWorkload>(options, std::move(*rows));
 }
 
 Result<std::unique_ptr<Workload>> open_prompts(const ServeWorkload& options) {
@@ -198,7 +137,7 @@ Result<std::unique_ptr<Workload>> open_prompts(const ServeWorkload& options) {
     ServePrompt out;
     out.text = json_quote(prompt->as_string());
     out.text = out.text.substr(1, out.text.size() - 2);
-    out.output_length = json.find("max_tokens") == nullptr ? options.output_length : whole(json, "max_tokens", 1);
+    out.output_length = json.find("max_tokens") == nullptr ? options.output_length : whole_member(json, "max_tokens", 1);
     if (out.output_length < 0) return "\"max_tokens\" must be a whole number of at least 1.";
     prompts.push_back(std::move(out));
     return {};
