@@ -2,16 +2,15 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/socket.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-
-#include <boost/asio/ip/address.hpp>
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <boost/asio/ip/address.hpp>
+#include <cerrno>
+#include <cstring>
 
 namespace barg::store {
 namespace {
@@ -39,7 +38,8 @@ int bio_read(BIO* bio, char* data, int size) {
                    BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY);
 }
 int bio_write(BIO* bio, const char* data, int size) {
-  return bio_moved(bio, ::send(bio_fd(bio), data, static_cast<std::size_t>(size), MSG_DONTWAIT | MSG_NOSIGNAL),
+  return bio_moved(bio,
+                   ::send(bio_fd(bio), data, static_cast<std::size_t>(size), MSG_DONTWAIT | MSG_NOSIGNAL),
                    BIO_FLAGS_WRITE | BIO_FLAGS_SHOULD_RETRY);
 }
 long bio_ctrl(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
@@ -78,7 +78,8 @@ Result<TlsContext> make_tls_context(const TlsOptions& o) {
     return tls_error("cannot read the system's certificates");
   }
   if (o.cert_file.empty() != o.key_file.empty()) {
-    return fail(ErrorCode::kInvalidValue, "TLS to the Redis server: a certificate and its key are given together");
+    return fail(ErrorCode::kInvalidValue,
+                "TLS to the Redis server: a certificate and its key are given together");
   }
   if (!o.cert_file.empty()) {
     if (SSL_CTX_use_certificate_chain_file(ctx.get(), o.cert_file.c_str()) != 1) {
@@ -129,14 +130,19 @@ bool NetStream::prepare(const TlsContext& tls, bool verify, const std::string& h
 NetStream::Io NetStream::tls_result(int returned, const char* doing) {
   const int saved = errno;
   switch (SSL_get_error(ssl_.get(), returned)) {
-    case SSL_ERROR_WANT_READ: return Io::kWantRead;
-    case SSL_ERROR_WANT_WRITE: return Io::kWantWrite;
-    case SSL_ERROR_ZERO_RETURN: return Io::kClosed;
+    case SSL_ERROR_WANT_READ:
+      return Io::kWantRead;
+    case SSL_ERROR_WANT_WRITE:
+      return Io::kWantWrite;
+    case SSL_ERROR_ZERO_RETURN:
+      return Io::kClosed;
     case SSL_ERROR_SYSCALL:
-      error_ = std::string("TLS ") + doing + ": " + (saved != 0 ? std::strerror(saved) : "the connection ended");
+      error_ =
+          std::string("TLS ") + doing + ": " + (saved != 0 ? std::strerror(saved) : "the connection ended");
       ERR_clear_error();
       return Io::kFailed;
-    default: break;
+    default:
+      break;
   }
   const long verified = SSL_get_verify_result(ssl_.get());
   error_ = std::string("TLS ") + doing + ": ";

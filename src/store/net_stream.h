@@ -1,20 +1,19 @@
 // A stream to a server: TCP or a unix socket, with TLS on top if asked for. Never blocks.
 //
-// Reads and writes are tried when the socket is ready instead of being handed to Asio as pending operations: so no
-// buffer is promised to anybody while the stream waits, and the memory of a read that was given up is free at once.
-// TLS is OpenSSL over the socket (asio's ssl stream knows only pending operations).
-// One thread. Owns the socket and the TLS session.
+// Reads and writes are tried when the socket is ready instead of being handed to Asio as pending operations:
+// so no buffer is promised to anybody while the stream waits, and the memory of a read that was given up is
+// free at once. TLS is OpenSSL over the socket (asio's ssl stream knows only pending operations). One thread.
+// Owns the socket and the TLS session.
 #pragma once
 
+#include <openssl/ssl.h>
 #include <sys/uio.h>
-
-#include <cstddef>
-#include <memory>
-#include <string>
 
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
-#include <openssl/ssl.h>
+#include <cstddef>
+#include <memory>
+#include <string>
 
 #include "barg/result.h"
 

@@ -1,13 +1,12 @@
 // The part of RedisLink that gets a connection: resolve, connect, TLS, login.
 #include <netdb.h>
 
-#include <cstring>
-#include <thread>
-#include <utility>
-
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
+#include <cstring>
+#include <thread>
+#include <utility>
 
 #include "store/redis_commands.h"
 #include "store/redis_hub.h"
@@ -69,13 +68,15 @@ void RedisLink::connect() {
   connect_by_ = hub_.now() + connect_timeout(hub_.options(), hub_.url());
   arm(connect_by_);
   const RedisUrl& url = hub_.url();
-  if (!url.socket_path.empty()) return resolved({}, {asio::local::stream_protocol::endpoint(url.socket_path)});
+  if (!url.socket_path.empty())
+    return resolved({}, {asio::local::stream_protocol::endpoint(url.socket_path)});
   boost::system::error_code ec;
   const auto address = asio::ip::make_address(url.host, ec);
   if (!ec) return resolved({}, {asio::ip::tcp::endpoint(address, url.port)});
-  // The system's resolver cannot be stopped: a thread of its own, which nobody waits for and which owns all it uses.
-  // Its answer goes to an io context that may have ended, and then to nobody.
-  std::jthread([io = io_, self = weak_from_this(), generation = generation_, host = url.host, port = url.port] {
+  // The system's resolver cannot be stopped: a thread of its own, which nobody waits for and which owns all
+  // it uses. Its answer goes to an io context that may have ended, and then to nobody.
+  std::jthread([io = io_, self = weak_from_this(), generation = generation_, host = url.host,
+                port = url.port] {
     Resolved r = resolve(host, port);
     asio::post(*io, [self, generation, r = std::move(r)]() mutable {
       const auto link = self.lock();
@@ -114,10 +115,12 @@ void RedisLink::hello() {
   const RedisUrl& url = hub_.url();
   if (!url.password.empty()) {
     ask({nullptr, 0, Hello::kAuth},
-        url.user.empty() ? resp_command({"AUTH", url.password}) : resp_command({"AUTH", url.user, url.password}), {},
-        {});
+        url.user.empty() ? resp_command({"AUTH", url.password})
+                         : resp_command({"AUTH", url.user, url.password}),
+        {}, {});
   }
-  if (url.db != 0) ask({nullptr, 0, Hello::kSelect}, resp_command({"SELECT", std::to_string(url.db)}), {}, {});
+  if (url.db != 0)
+    ask({nullptr, 0, Hello::kSelect}, resp_command({"SELECT", std::to_string(url.db)}), {}, {});
   ask({nullptr, 0, Hello::kPing}, resp_command({"PING"}), {}, {});
   const std::uint64_t generation = generation_;
   write_all();

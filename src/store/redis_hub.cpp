@@ -1,10 +1,9 @@
 #include "store/redis_hub.h"
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
 #include <chrono>
 #include <utility>
-
-#include <boost/asio/post.hpp>
 
 #include "base/log.h"
 #include "store/redis_link.h"
@@ -13,7 +12,7 @@ namespace barg::store {
 namespace {
 
 constexpr std::int32_t kMaxRefusals = 16;  // error replies in a row, then down
-constexpr std::uint32_t kWriteTurn = 8;    // reads go first, but every eighth operation is a write if one waits
+constexpr std::uint32_t kWriteTurn = 8;  // reads go first, but every eighth operation is a write if one waits
 
 std::string printable(std::string_view text) {
   std::string out(text.substr(0, 160));
@@ -30,7 +29,8 @@ RedisHub::RedisHub(RedisOptions options, RedisUrl url, Domain domain, TlsContext
   stats_.up = false;
 }
 
-void RedisHub::attach(std::vector<std::shared_ptr<RedisLink>> links, std::shared_ptr<boost::asio::io_context> io) {
+void RedisHub::attach(std::vector<std::shared_ptr<RedisLink>> links,
+                      std::shared_ptr<boost::asio::io_context> io) {
   links_ = std::move(links);
   io_ = std::move(io);
   sweep_timer_ = std::make_unique<boost::asio::steady_timer>(*io_);
@@ -51,7 +51,8 @@ void RedisHub::submit(std::vector<RedisOpPtr> ops) {
   double first = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (state_ != State::kStarting && state_ != State::kUp) return end_on_io(std::move(ops), Status::kUnavailable);
+    if (state_ != State::kStarting && state_ != State::kUp)
+      return end_on_io(std::move(ops), Status::kUnavailable);
     for (RedisOpPtr& op : ops) {
       const double d = op->deadline();
       if (d != 0) first = first == 0 ? d : std::min(first, d);
@@ -244,8 +245,10 @@ Presence RedisHub::presence(const Key& key) const {
   const std::lock_guard lock(mutex_);
   if (state_ == State::kDown || state_ == State::kClosed) return Presence::kAbsent;  // no use asking
   const double t = now();
-  if (const auto seen = present_.seen(key); seen && t - *seen < options_.present_ttl_s) return Presence::kPresent;
-  if (const auto seen = absent_.seen(key); seen && t - *seen < options_.absent_ttl_s) return Presence::kAbsent;
+  if (const auto seen = present_.seen(key); seen && t - *seen < options_.present_ttl_s)
+    return Presence::kPresent;
+  if (const auto seen = absent_.seen(key); seen && t - *seen < options_.absent_ttl_s)
+    return Presence::kAbsent;
   return Presence::kUnknown;
 }
 
@@ -325,8 +328,12 @@ void RedisHub::ended_get(Status status, std::uint64_t bytes) {
     case Status::kMissing:
       ++stats_.get_missing;
       return succeeded_locked();
-    case Status::kTimeout: ++stats_.get_timeout; return;
-    default: ++stats_.get_failed; return;
+    case Status::kTimeout:
+      ++stats_.get_timeout;
+      return;
+    default:
+      ++stats_.get_failed;
+      return;
   }
 }
 
@@ -350,7 +357,8 @@ bool RedisHub::admit_write(std::uint64_t bytes, Status* why) {
   return true;
 }
 
-void RedisHub::ended_put(Status status, std::uint64_t reserved, std::uint64_t written, std::uint64_t overhead) {
+void RedisHub::ended_put(Status status, std::uint64_t reserved, std::uint64_t written,
+                         std::uint64_t overhead) {
   const std::lock_guard lock(mutex_);
   put_bytes_open_ -= reserved;
   stats_.bytes_written += written;

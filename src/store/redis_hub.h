@@ -1,12 +1,15 @@
-// RedisHub: what the connections of one tier share: the queue of operations, whether the server is up, what is known
-// of its keys, and the counters.
+// RedisHub: what the connections of one tier share: the queue of operations, whether the server is up, what
+// is known of its keys, and the counters.
 //
-// Breaker: kStarting until a connection is ready or has failed; kUp; kDown after failures in a row, when every queued and
-// running operation ends with kUnavailable at once and only connection 0 goes on trying, with growing pauses.
+// Breaker: kStarting until a connection is ready or has failed; kUp; kDown after failures in a row, when
+// every queued and running operation ends with kUnavailable at once and only connection 0 goes on trying,
+// with growing pauses.
 //
 // Threads: any; one mutex, held briefly and never during a report. Operations end on io threads.
 #pragma once
 
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -16,9 +19,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include "store/net_stream.h"
 #include "store/redis_op.h"
@@ -96,8 +96,8 @@ class RedisHub {
   mutable std::mutex mutex_;
   std::condition_variable writes_done_;
   State state_ = State::kStarting;
-  std::int32_t failures_ = 0;   ///< connections lost since the last success
-  std::int32_t refusals_ = 0;   ///< error replies since the last success
+  std::int32_t failures_ = 0;  ///< connections lost since the last success
+  std::int32_t refusals_ = 0;  ///< error replies since the last success
   double pause_ = 0;
   std::deque<RedisOpPtr> reads_, writes_;
   std::uint32_t turn_ = 0;

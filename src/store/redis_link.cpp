@@ -1,10 +1,9 @@
 #include "store/redis_link.h"
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
 #include <chrono>
 #include <utility>
-
-#include <boost/asio/post.hpp>
 
 #include "store/redis_commands.h"
 #include "store/redis_hub.h"
@@ -12,8 +11,8 @@
 namespace barg::store {
 namespace {
 
-constexpr std::size_t kReadBytes = 16 * 1024;           // beside what goes straight to its place
-constexpr std::size_t kTurnBytes = 8ULL << 20;          // then timers get a turn
+constexpr std::size_t kReadBytes = 16 * 1024;   // beside what goes straight to its place
+constexpr std::size_t kTurnBytes = 8ULL << 20;  // then timers get a turn
 constexpr std::uint64_t kMaxWindow = 4ULL << 20;
 constexpr int kWriteBuffers = 64;
 
@@ -118,8 +117,8 @@ void RedisLink::check_deadlines(double now) {
 
 // ---- operations ----
 
-void RedisLink::command(RedisOp* op, std::uint32_t index, std::string head, std::span<const std::byte> payload,
-                        std::string tail) {
+void RedisLink::command(RedisOp* op, std::uint32_t index, std::string head,
+                        std::span<const std::byte> payload, std::string tail) {
   if (op != nullptr) ++op->commands_left;
   ask({op != nullptr ? op->shared_from_this() : nullptr, index}, std::move(head), payload, std::move(tail));
 }
@@ -216,16 +215,23 @@ void RedisLink::on_ready() {
 
 bool RedisLink::stream_result(NetStream::Io io) {
   switch (io) {
-    case NetStream::Io::kDone: return true;
-    case NetStream::Io::kWantRead: wait(false); return false;
-    case NetStream::Io::kWantWrite: wait(true); return false;
+    case NetStream::Io::kDone:
+      return true;
+    case NetStream::Io::kWantRead:
+      wait(false);
+      return false;
+    case NetStream::Io::kWantWrite:
+      wait(true);
+      return false;
     case NetStream::Io::kClosed: {
       // A server that ends idle connections is healthy; one that ends them at once is not.
-      const bool idle = state_ == State::kReady && active_.empty() && (answered_ || hub_.now() - connected_at_ > 1);
+      const bool idle =
+          state_ == State::kReady && active_.empty() && (answered_ || hub_.now() - connected_at_ > 1);
       fail("the server closed the connection", Status::kIoError, !idle);
       return false;
     }
-    case NetStream::Io::kFailed: break;
+    case NetStream::Io::kFailed:
+      break;
   }
   fail(std::string(stream_.error()), Status::kIoError);
   return false;
@@ -276,7 +282,8 @@ bool RedisLink::parse(std::string_view in) {
     const Command& front = commands_.front();
     switch (t) {
       case Token::kBulk:
-        sink_ = front.op != nullptr && !front.op->ended() ? front.op->bulk(front.index, parser_.length()) : nullptr;
+        sink_ = front.op != nullptr && !front.op->ended() ? front.op->bulk(front.index, parser_.length())
+                                                          : nullptr;
         continue;
       case Token::kData:
         if (sink_ != nullptr) sink_->take(parser_.data());
@@ -286,12 +293,24 @@ bool RedisLink::parse(std::string_view in) {
     }
     bool ok = false;
     switch (t) {
-      case Token::kBulkEnd: ok = complete({Kind::kBulk, {}, 0}); break;
-      case Token::kNull: ok = complete({Kind::kNull, {}, 0}); break;
-      case Token::kInteger: ok = complete({Kind::kInteger, {}, parser_.integer()}); break;
-      case Token::kSimple: ok = complete({Kind::kSimple, parser_.text(), 0}); break;
-      case Token::kError: ok = complete({Kind::kError, parser_.text(), 0}); break;
-      default: fail("the server answered with an array that nobody asked for", Status::kIoError); break;
+      case Token::kBulkEnd:
+        ok = complete({Kind::kBulk, {}, 0});
+        break;
+      case Token::kNull:
+        ok = complete({Kind::kNull, {}, 0});
+        break;
+      case Token::kInteger:
+        ok = complete({Kind::kInteger, {}, parser_.integer()});
+        break;
+      case Token::kSimple:
+        ok = complete({Kind::kSimple, parser_.text(), 0});
+        break;
+      case Token::kError:
+        ok = complete({Kind::kError, parser_.text(), 0});
+        break;
+      default:
+        fail("the server answered with an array that nobody asked for", Status::kIoError);
+        break;
     }
     if (!ok) return false;
   }
@@ -302,7 +321,8 @@ bool RedisLink::complete(const ServerReply& reply) {
   const Command command = std::move(commands_.front());
   commands_.pop_front();
   sink_ = nullptr;
-  if (command.sent_at > tx_sent_) {  // its payload is still to be sent, and would be anybody's once it has ended
+  // Of a write that goes out still: its payload would be anybody's once it has ended.
+  if (command.sent_at > tx_sent_) {
     fail("the server answered before it was asked", Status::kIoError);
     return false;
   }

@@ -1,7 +1,8 @@
 // RedisOp: one item on its way through a connection, and what it and the connection need of each other.
 //
-// An operation is queued (owned by the hub's queue) and then runs on one connection; only its owner calls it, so it has
-// no lock. It is reported once, by end(); from then on nobody touches its memory. Replies that come after are dropped.
+// An operation is queued (owned by the hub's queue) and then runs on one connection; only its owner calls it,
+// so it has no lock. It is reported once, by end(); from then on nobody touches its memory. Replies that come
+// after are dropped.
 #pragma once
 
 #include <sys/uio.h>
@@ -62,10 +63,10 @@ struct ServerReply {
 /// The connection as an operation sees it.
 class RedisWire {
  public:
-  /// Queues one command: `head`, then `payload` (which stays where it is until the operation has ended), then `tail`.
-  /// Its reply goes to op->reply(index); to nobody without an op.
-  virtual void command(RedisOp* op, std::uint32_t index, std::string head, std::span<const std::byte> payload = {},
-                       std::string tail = {}) = 0;
+  /// Queues one command: `head`, then `payload` (which stays where it is until the operation has ended), then
+  /// `tail`. Its reply goes to op->reply(index); to nobody without an op.
+  virtual void command(RedisOp* op, std::uint32_t index, std::string head,
+                       std::span<const std::byte> payload = {}, std::string tail = {}) = 0;
 
  protected:
   ~RedisWire() = default;
@@ -73,20 +74,22 @@ class RedisWire {
 
 class RedisOp : public std::enable_shared_from_this<RedisOp> {
  public:
-  RedisOp(Ticket ticket, double deadline, std::uint64_t cost) : ticket_(ticket), deadline_(deadline), cost_(cost) {}
+  RedisOp(Ticket ticket, double deadline, std::uint64_t cost)
+      : ticket_(ticket), deadline_(deadline), cost_(cost) {}
   RedisOp(const RedisOp&) = delete;
   RedisOp& operator=(const RedisOp&) = delete;
   virtual ~RedisOp() = default;
 
   Ticket ticket() const { return ticket_; }
-  double deadline() const { return deadline_; }   ///< 0 = none; only operations that send no payload have one
-  std::uint64_t cost() const { return cost_; }    ///< bytes on the wire, about
+  double deadline() const { return deadline_; }  ///< 0 = none; only operations that send no payload have one
+  std::uint64_t cost() const { return cost_; }   ///< bytes on the wire, about
   bool ended() const { return ended_; }
   virtual bool writes() const { return false; }
 
   /// Sends its first commands.
   virtual void start(RedisWire& wire) = 0;
-  /// A value of `length` bytes comes for command `index`; where to? Null: nowhere. Otherwise sink->left() == length.
+  /// A value of `length` bytes comes for command `index`; where to? Null: nowhere. Otherwise sink->left() ==
+  /// length.
   virtual ValueSink* bulk(std::uint32_t /*index*/, std::uint64_t /*length*/) { return nullptr; }
   /// The whole reply to command `index` is there. May send more. False: no server answers like that.
   virtual bool reply(std::uint32_t index, const ServerReply& reply, RedisWire& wire) = 0;

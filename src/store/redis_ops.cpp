@@ -21,11 +21,13 @@ std::vector<std::string> removal(const Digest& root, const Key& key, std::uint64
   const std::string name = record_name(root, key);
   const Cut cut = cut_part(part_bytes);
   std::vector<std::string> out{remove_command(name)};
-  for (std::uint32_t i = 0; cut.pieces > 1 && i < cut.pieces; ++i) out.push_back(remove_command(piece_name(name, i)));
+  for (std::uint32_t i = 0; cut.pieces > 1 && i < cut.pieces; ++i)
+    out.push_back(remove_command(piece_name(name, i)));
   return out;
 }
 
-std::vector<std::string> renewal(const Digest& root, const Key& key, std::uint64_t part_bytes, std::uint64_t ttl_s) {
+std::vector<std::string> renewal(const Digest& root, const Key& key, std::uint64_t part_bytes,
+                                 std::uint64_t ttl_s) {
   const std::string name = record_name(root, key), ttl = std::to_string(ttl_s);
   const Cut cut = cut_part(part_bytes);
   std::vector<std::string> out{resp_command({"EXPIRE", name, ttl})};
@@ -97,16 +99,25 @@ void RedisGet::check(std::uint32_t index) {
 
 bool RedisGet::reply(std::uint32_t index, const ServerReply& r, RedisWire& wire) {
   switch (r.kind) {
-    case ServerReply::Kind::kBulk: check(index); break;
-    case ServerReply::Kind::kNull: worse(Status::kMissing); break;
-    case ServerReply::Kind::kError: worse(hub_.refused(r.text, false)); break;
-    default: return false;
+    case ServerReply::Kind::kBulk:
+      check(index);
+      break;
+    case ServerReply::Kind::kNull:
+      worse(Status::kMissing);
+      break;
+    case ServerReply::Kind::kError:
+      worse(hub_.refused(r.text, false));
+      break;
+    default:
+      return false;
   }
   if (++answers_ < (cut_.pieces == 1 ? 1 : cut_.pieces + 1)) return true;
 
-  const bool torn = status_ == Status::kMissing && have_head_;  // a head without all its pieces would hide the lack
+  const bool torn =
+      status_ == Status::kMissing && have_head_;  // a head without all its pieces would hide the lack
   if (status_ == Status::kCorrupt || torn) {
-    for (std::string& c : removal(hub_.domain().root, item_.key, cut_.length)) wire.command(nullptr, 0, std::move(c));
+    for (std::string& c : removal(hub_.domain().root, item_.key, cut_.length))
+      wire.command(nullptr, 0, std::move(c));
   }
   if (status_ == Status::kCorrupt) hub_.corrupt(kDamaged);
   if (status_ == Status::kOk) hub_.saw(item_.key, true, asked_at_);
@@ -135,7 +146,9 @@ void RedisPut::start(RedisWire& wire) {
   name_ = record_name(hub_.domain().root, item_.key);
   to_come_ = 1;
   const std::uint64_t ttl = hub_.ttl_s();
-  wire.command(this, 0, ttl > 0 ? resp_command({"EXPIRE", name_, std::to_string(ttl)}) : resp_command({"EXISTS", name_}));
+  wire.command(
+      this, 0,
+      ttl > 0 ? resp_command({"EXPIRE", name_, std::to_string(ttl)}) : resp_command({"EXISTS", name_}));
 }
 
 void RedisPut::write_value(RedisWire& wire, RecordKind kind, std::uint32_t piece) {
@@ -178,7 +191,8 @@ bool RedisPut::reply(std::uint32_t index, const ServerReply& r, RedisWire& wire)
     }
     sums_.resize(cut_.pieces > 1 ? cut_.pieces : 0);
     if (cut_.pieces == 1) write_value(wire, RecordKind::kWhole, 0);
-    for (std::uint32_t i = 0; cut_.pieces > 1 && i < cut_.pieces; ++i) write_value(wire, RecordKind::kPiece, i);
+    for (std::uint32_t i = 0; cut_.pieces > 1 && i < cut_.pieces; ++i)
+      write_value(wire, RecordKind::kPiece, i);
     return true;
   } else if (r.kind != ServerReply::Kind::kSimple) {
     return false;
@@ -192,8 +206,10 @@ bool RedisPut::reply(std::uint32_t index, const ServerReply& r, RedisWire& wire)
     hub_.saw(item_.key, true, 0);
     hub_.own(item_.key);
   }
-  if (status_ != Status::kOk && written_ > 0 && cut_.pieces > 1) {  // pieces without a head would only take room
-    for (std::string& c : removal(hub_.domain().root, item_.key, cut_.length)) wire.command(nullptr, 0, std::move(c));
+  if (status_ != Status::kOk && written_ > 0 &&
+      cut_.pieces > 1) {  // pieces without a head would only take room
+    for (std::string& c : removal(hub_.domain().root, item_.key, cut_.length))
+      wire.command(nullptr, 0, std::move(c));
   }
   end(status_ == Status::kCorrupt ? Status::kIoError : status_);
   return true;

@@ -1,5 +1,5 @@
-// The operations of the Redis tier: read a part, write a part, ask which are there, and hints. See redis_op.h for who
-// calls them; they report once, whatever happens.
+// The operations of the Redis tier: read a part, write a part, ask which are there, and hints. See redis_op.h
+// for who calls them; they report once, whatever happens.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ struct RedisBatch {
 /// A part straight into its destination: the value, or head and pieces asked for together.
 class RedisGet final : public RedisOp {
  public:
-  RedisGet(RedisHub& hub, std::shared_ptr<const RedisBatch> batch, Ticket ticket, const GetItem& item, double deadline);
+  RedisGet(RedisHub& hub, std::shared_ptr<const RedisBatch> batch, Ticket ticket, const GetItem& item,
+           double deadline);
 
   void start(RedisWire& wire) override;
   ValueSink* bulk(std::uint32_t index, std::uint64_t length) override;
@@ -45,12 +46,12 @@ class RedisGet final : public RedisOp {
   Cut cut_;
   std::string name_;
   double asked_at_ = 0;
-  Status status_ = Status::kOk;   ///< so far
-  bool length_fits_ = false;      ///< of the value that is coming
+  Status status_ = Status::kOk;  ///< so far
+  bool length_fits_ = false;     ///< of the value that is coming
   bool have_head_ = false;
   std::uint32_t answers_ = 0;
   RecordHeader header_{};
-  std::vector<Sum128> sums_;      ///< of the pieces, from the head
+  std::vector<Sum128> sums_;  ///< of the pieces, from the head
   ValueSink sink_;
 };
 
@@ -58,7 +59,8 @@ class RedisGet final : public RedisOp {
 class RedisPut final : public RedisOp {
  public:
   /// `admitted`: hub.admit_write() has reserved item.from.length bytes.
-  RedisPut(RedisHub& hub, std::shared_ptr<const RedisBatch> batch, Ticket ticket, const PutItem& item, bool admitted);
+  RedisPut(RedisHub& hub, std::shared_ptr<const RedisBatch> batch, Ticket ticket, const PutItem& item,
+           bool admitted);
 
   bool writes() const override { return true; }
   void start(RedisWire& wire) override;
@@ -102,7 +104,8 @@ class RedisProbe final : public RedisOp {
     Key key;
     std::size_t at = 0;  ///< in the batch
   };
-  RedisProbe(RedisHub& hub, std::shared_ptr<ProbeBatch> batch, std::vector<Question> questions, double deadline);
+  RedisProbe(RedisHub& hub, std::shared_ptr<ProbeBatch> batch, std::vector<Question> questions,
+             double deadline);
 
   void start(RedisWire& wire) override;
   bool reply(std::uint32_t index, const ServerReply& reply, RedisWire& wire) override;
@@ -134,6 +137,7 @@ class RedisHint final : public RedisOp {
 
 /// DEL or EXPIRE of everything a part consists of.
 std::vector<std::string> removal(const Digest& root, const Key& key, std::uint64_t part_bytes);
-std::vector<std::string> renewal(const Digest& root, const Key& key, std::uint64_t part_bytes, std::uint64_t ttl_s);
+std::vector<std::string> renewal(const Digest& root, const Key& key, std::uint64_t part_bytes,
+                                 std::uint64_t ttl_s);
 
 }  // namespace barg::store

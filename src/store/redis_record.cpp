@@ -1,9 +1,9 @@
 #include "store/redis_record.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <cstring>
-
-#include <xxhash.h>
 
 #include "base/check.h"
 #include "base/hash.h"

@@ -1,14 +1,14 @@
 // How a part lies in Redis: the names of its values, their header, and how a long part is cut.
 //
-// Every value is a header of 192 bytes and a payload. Up to kMaxPayload bytes a part is one value under its name. A
-// longer one is cut: "<name>/0", "<name>/1", ... hold the pieces, and the value under the name itself is a head whose
-// payload is the list of the pieces' checksums; so pieces of another part, or damaged ones, do not fit their head.
-// Integers are little endian. Plain functions; any thread.
+// Every value is a header of 192 bytes and a payload. Up to kMaxPayload bytes a part is one value under its
+// name. A longer one is cut: "<name>/0", "<name>/1", ... hold the pieces, and the value under the name itself
+// is a head whose payload is the list of the pieces' checksums; so pieces of another part, or damaged ones,
+// do not fit their head. Integers are little endian. Plain functions; any thread.
 //
-//    0 magic "BARGKVR1"   8 version u32   12 header bytes u32   16 domain root   48 block digest   80 part u32
-//   84 depth u32   88 parent digest   120 fingerprint u64   128 length of the part u64   136 kind u32   140 piece u32
-//  144 pieces u32   148 zero u32   152 length of the payload u64   160 XXH3-128 of the payload   176 zero (12)
-//  188 CRC32C of bytes 0..187
+//    0 magic "BARGKVR1"   8 version u32   12 header bytes u32   16 domain root   48 block digest
+//   80 part u32   84 depth u32   88 parent digest   120 fingerprint u64   128 length of the part u64
+//  136 kind u32   140 piece u32   144 pieces u32   148 zero u32   152 length of the payload u64
+//  160 XXH3-128 of the payload   176 zero (12)   188 CRC32C of bytes 0..187
 #pragma once
 
 #include <array>

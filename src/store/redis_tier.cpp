@@ -1,11 +1,10 @@
 #include "store/redis_tier.h"
 
 #include <algorithm>
-#include <thread>
-#include <utility>
-
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
+#include <thread>
+#include <utility>
 
 #include "base/check.h"
 #include "store/redis_hub.h"
@@ -24,8 +23,9 @@ class RedisTier final : public Tier {
   RedisTier(const RedisOptions& options, RedisUrl url, const Domain& domain, TlsContext tls)
       : name_(url.name()), hub_(options, std::move(url), domain, std::move(tls)) {
     for (std::int32_t i = 0; i < std::min(options.threads, options.connections); ++i) {
-      // Without the hint that one thread runs it: with it, what a handler posts to its own context may be overtaken by
-      // what others post later, and the connections rely on the order of what the hub tells them.
+      // Without the hint that one thread runs it: with it, what a handler posts to its own context may be
+      // overtaken by what others post later, and the connections rely on the order of what the hub tells
+      // them.
       contexts_.push_back(std::make_shared<IoContext>());
       guards_.emplace_back(contexts_.back()->get_executor());
     }
@@ -39,7 +39,7 @@ class RedisTier final : public Tier {
 
   ~RedisTier() override {
     hub_.close();
-    guards_.clear();   // each run() returns when what close() posted is done: nothing in it waits
+    guards_.clear();  // each run() returns when what close() posted is done: nothing in it waits
     threads_.clear();
   }
 
@@ -51,7 +51,8 @@ class RedisTier final : public Tier {
     for (std::size_t i = 0; i < keys.size(); ++i) out[i] = hub_.presence(keys[i]);
   }
 
-  void probe(std::vector<Key> keys, double deadline, std::function<void(std::vector<Presence>)> done) override {
+  void probe(std::vector<Key> keys, double deadline,
+             std::function<void(std::vector<Presence>)> done) override {
     std::vector<Presence> known(keys.size());
     find(keys, known);
     std::vector<std::vector<RedisProbe::Question>> parts(1);
@@ -66,7 +67,8 @@ class RedisTier final : public Tier {
     }
     const auto batch = std::make_shared<ProbeBatch>(std::move(known), parts.size(), std::move(done));
     std::vector<RedisOpPtr> ops;
-    for (auto& part : parts) ops.push_back(std::make_shared<RedisProbe>(hub_, batch, std::move(part), deadline));
+    for (auto& part : parts)
+      ops.push_back(std::make_shared<RedisProbe>(hub_, batch, std::move(part), deadline));
     hub_.submit(std::move(ops));
   }
 
@@ -166,7 +168,8 @@ Result<std::unique_ptr<Tier>> make_redis_tier(const RedisOptions& o, const Domai
   if (o.connections < 1 || o.connections > 64) return bad_option("connections must be 1 to 64");
   if (o.threads < 1 || o.threads > 16) return bad_option("threads must be 1 to 16");
   if (!(o.op_timeout_s > 0) || !(o.connect_timeout_s >= 0)) return bad_option("timeouts must be positive");
-  if (!(o.ttl_s == 0 || (o.ttl_s >= 1 && o.ttl_s <= 1e9))) return bad_option("ttl must be 0 or 1 second to 1e9");
+  if (!(o.ttl_s == 0 || (o.ttl_s >= 1 && o.ttl_s <= 1e9)))
+    return bad_option("ttl must be 0 or 1 second to 1e9");
   if (o.max_inflight_bytes == 0 || o.max_failures < 1) return bad_option("limits must be positive");
   if (!(o.min_pause_s > 0) || !(o.max_pause_s >= o.min_pause_s)) return bad_option("pauses must be positive");
   for (const std::uint64_t bytes : domain.part_bytes) {

@@ -7,7 +7,8 @@
 namespace barg::store {
 namespace {
 
-constexpr const char* kForms = "redis://[user:password@]host[:port][/db], rediss://... or unix:///path[?db=n]";
+constexpr const char* kForms =
+    "redis://[user:password@]host[:port][/db], rediss://... or unix:///path[?db=n]";
 
 std::unexpected<Error> wrong(const std::string& what) {
   return fail(ErrorCode::kInvalidValue, "the URL of the Redis server " + what + "; it must be " + kForms);

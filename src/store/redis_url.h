@@ -10,7 +10,7 @@
 namespace barg::store {
 
 struct RedisUrl {
-  std::string host;         ///< name or address (no brackets); empty for a unix socket
+  std::string host;  ///< name or address (no brackets); empty for a unix socket
   std::uint16_t port = 6379;
   std::string socket_path;  ///< absolute, if the server is reached through a unix socket
   bool tls = false;

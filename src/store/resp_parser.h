@@ -1,8 +1,8 @@
 // RespParser: RESP2 replies of a server that is not trusted, piece by piece as they arrive.
 //
-// Lengths are bounded before anything is kept, nesting is bounded, and the data of a bulk string is not collected: the
-// user is told its length and takes the bytes where they belong (they may also bypass the parser: skip()).
-// One thread. After kBad the parser answers kBad for ever.
+// Lengths are bounded before anything is kept, nesting is bounded, and the data of a bulk string is not
+// collected: the user is told its length and takes the bytes where they belong (they may also bypass the
+// parser: skip()). One thread. After kBad the parser answers kBad for ever.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,8 @@ class RespParser {
     kBulk,     ///< length() bytes follow: as kData until kBulkEnd
     kData,     ///< data(): within the input
     kBulkEnd,
-    kArray,    ///< length() elements follow
-    kBad,      ///< text() says why
+    kArray,  ///< length() elements follow
+    kBad,    ///< text() says why
   };
 
   RespParser() = default;
@@ -63,8 +63,8 @@ class RespParser {
 
   Limits limits_;
   State state_ = State::kLine;
-  std::string line_;                  ///< what has come of a line that was cut
-  std::vector<std::uint64_t> open_;   ///< elements still to come, by nesting
+  std::string line_;                 ///< what has come of a line that was cut
+  std::vector<std::uint64_t> open_;  ///< elements still to come, by nesting
   std::uint64_t left_ = 0, length_ = 0;
   std::int64_t integer_ = 0;
   std::string text_;

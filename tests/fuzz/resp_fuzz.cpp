@@ -1,4 +1,5 @@
-// Whatever a server says, RespParser says the same of it in one piece and byte by byte, and stays within its limits.
+// Whatever a server says, RespParser says the same of it in one piece and byte by byte, and stays within its
+// limits.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
-// The Redis tier against servers that misbehave: no wrong byte is ever reported as right, every item is reported once,
-// and nothing waits longer than its limits.
+// The Redis tier against servers that misbehave: no wrong byte is ever reported as right, every item is
+// reported once, and nothing waits longer than its limits.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -146,7 +146,10 @@ TEST(RedisFaults, DamagedForeignAndShortValuesAreRemoved) {
   for (std::size_t i = 0; i < wrong.size(); ++i) {
     TierStats stats;
     bool gone = false;
-    EXPECT_EQ(get_after(part, [&](auto& v) { v.at(name) = wrong[i]; }, &stats, &gone), Status::kCorrupt) << i;
+    EXPECT_EQ(get_after(
+                  part, [&](auto& v) { v.at(name) = wrong[i]; }, &stats, &gone),
+              Status::kCorrupt)
+        << i;
     EXPECT_EQ(stats.verify_failed, 1U) << i;
     EXPECT_TRUE(stats.up) << i;
     EXPECT_TRUE(gone) << i;
@@ -163,8 +166,10 @@ TEST(RedisFaults, PiecesThatLackOrDoNotFitTheirHeadAreNoPart) {
   EXPECT_TRUE(gone) << "a head without its pieces would make put() believe that the part is there";
   EXPECT_EQ(stats.verify_failed, 0U);
   EXPECT_EQ(get_after(part, [&](auto& v) { v.erase(name); }), Status::kMissing);
-  EXPECT_EQ(get_after(part, [&](auto& v) { std::swap(v[piece_name(name, 0)], v[piece_name(name, 1)]); }, &stats, &gone),
-            Status::kCorrupt);
+  EXPECT_EQ(
+      get_after(
+          part, [&](auto& v) { std::swap(v[piece_name(name, 0)], v[piece_name(name, 1)]); }, &stats, &gone),
+      Status::kCorrupt);
   EXPECT_TRUE(gone);
   EXPECT_EQ(get_after(part, [&](auto& v) { v[piece_name(name, 2)][500] ^= 1; }), Status::kCorrupt);
   EXPECT_EQ(get_after(part, [&](auto& v) { v[name][200] ^= 1; }), Status::kCorrupt);
@@ -236,10 +241,20 @@ TEST(RedisFaults, AnAnswerCutOffAtAnyByteIsNoAnswer) {
 }
 
 TEST(RedisFaults, WhatIsNotAnAnswerLosesTheConnectionOnly) {
-  const std::vector<std::string> answers = {
-      "HTTP/1.1 400 Bad Request\r\n\r\n", "\r\n", "$99999999999999999999\r\n", "$9223372036854775807\r\n",
-      "*1000000000\r\n", "*1\r\n$1\r\nx\r\n", ":1\r\n", "+OK\r\n", "-" + std::string(100000, 'x'), "$-5\r\n",
-      "$3\r\nabcde\r\n", std::string(1000, '\0'), "%1\r\n", "*-1\r\n$-1\r\n$-1\r\n"};
+  const std::vector<std::string> answers = {"HTTP/1.1 400 Bad Request\r\n\r\n",
+                                            "\r\n",
+                                            "$99999999999999999999\r\n",
+                                            "$9223372036854775807\r\n",
+                                            "*1000000000\r\n",
+                                            "*1\r\n$1\r\nx\r\n",
+                                            ":1\r\n",
+                                            "+OK\r\n",
+                                            "-" + std::string(100000, 'x'),
+                                            "$-5\r\n",
+                                            "$3\r\nabcde\r\n",
+                                            std::string(1000, '\0'),
+                                            "%1\r\n",
+                                            "*-1\r\n$-1\r\n$-1\r\n"};
   for (const std::string& answer : answers) {
     std::atomic<int> connections = 0;
     FakeStore store;
@@ -263,7 +278,8 @@ TEST(RedisFaults, WhatIsNotAnAnswerLosesTheConnectionOnly) {
 }
 
 TEST(RedisFaults, AnAnswerBeforeTheQuestionIsWholeDoesNotFreeItsBytes) {
-  constexpr std::uint64_t kHuge = 40ULL << 20;  // more than the sockets between hold while the server does not read
+  constexpr std::uint64_t kHuge = 40ULL
+                                  << 20;  // more than the sockets between hold while the server does not read
   std::atomic<bool> done = false;
   ScriptedServer server([&](Peer& peer) {
     if (!peer.login()) return;
@@ -280,7 +296,8 @@ TEST(RedisFaults, AnAnswerBeforeTheQuestionIsWholeDoesNotFreeItsBytes) {
   const auto tier = make_tier(o, test_domain({kHuge}));
   ASSERT_TRUE(up(*tier));
   EXPECT_EQ(put_all(*tier, {TestPart(1, 0, kHuge)})[0], Status::kIoError);
-  EXPECT_NE(tier->stats().last_error.find("before it was asked"), std::string::npos) << tier->stats().last_error;
+  EXPECT_NE(tier->stats().last_error.find("before it was asked"), std::string::npos)
+      << tier->stats().last_error;
 }
 
 // ---- slow, silent, gone ----
@@ -470,7 +487,8 @@ TEST(RedisFaults, ErrorRepliesBecomeStatuses) {
   EXPECT_EQ(said("NOAUTH Authentication required.", true, &s), Status::kUnavailable);
   EXPECT_EQ(said("MOVED 3999 127.0.0.1:6381", false, &s), Status::kIoError);
   EXPECT_NE(s.last_error.find("Redis Cluster"), std::string::npos);
-  EXPECT_EQ(said("WRONGTYPE Operation against a key holding the wrong kind of value", false, &s), Status::kCorrupt);
+  EXPECT_EQ(said("WRONGTYPE Operation against a key holding the wrong kind of value", false, &s),
+            Status::kCorrupt);
   EXPECT_EQ(said("NOPERM this user has no permissions", false, &s), Status::kIoError);
   EXPECT_EQ(said("\x01\x02 strange", false, &s), Status::kIoError);
   EXPECT_EQ(s.last_error.find('\x01'), std::string::npos);
@@ -545,7 +563,8 @@ TEST(RedisFaults, WritesBeyondTheBudgetAreRefused) {
     EXPECT_EQ(reports.count(Status::kNoSpace), 7U);
     EXPECT_FALSE(tier->flush(steady().now() + 0.01));
     Reports device;
-    tier->get(Ticket{2}, {{parts[0].key, parts[0].info, {MemoryKind::kDevice, parts[0].bytes.data(), kSmall}, 0}}, 0,
+    tier->get(Ticket{2},
+              {{parts[0].key, parts[0].info, {MemoryKind::kDevice, parts[0].bytes.data(), kSmall}, 0}}, 0,
               device.fn());
     ASSERT_TRUE(device.wait(1));
     EXPECT_EQ(device[0], Status::kIoError);

@@ -41,7 +41,8 @@ TEST_F(RedisLive, TwoTiersShareBatches) {
   RealRedis server;
   const auto a = make_tier(test_options(server.url() + "?db=3"), domain());
   const auto b = make_tier(test_options(server.url() + "?db=3"), domain());
-  const auto other = make_tier(test_options(server.url() + "?db=3"), test_domain({kSmall, kBlock, kLarge}, 9));
+  const auto other =
+      make_tier(test_options(server.url() + "?db=3"), test_domain({kSmall, kBlock, kLarge}, 9));
   ASSERT_TRUE(up(*a) && up(*b) && up(*other));
   const auto parts = some_parts(0, 48);
   EXPECT_EQ(count(get_all(*b, parts), Status::kMissing), 48U);
@@ -115,8 +116,9 @@ std::unique_ptr<RealRedis> on_tcp(std::vector<std::string> options, const std::s
 
 TEST_F(RedisLive, LoginsOverTcpByName) {
   int port = 0;
-  const auto server = on_tcp({"--requirepass", "se:cr@t", "--user", "kv", "on", ">word", "~barg:*", "+get", "+set",
-                              "+exists"}, "--port", port);
+  const auto server = on_tcp(
+      {"--requirepass", "se:cr@t", "--user", "kv", "on", ">word", "~barg:*", "+get", "+set", "+exists"},
+      "--port", port);
   const auto parts = some_parts(0, 8);
   const std::string host = "localhost:" + std::to_string(port);
   const auto right = make_tier(test_options("redis://:se%3Acr%40t@" + host + "/1"), domain());
@@ -235,9 +237,12 @@ TEST_F(RedisLive, PartsExpireUnlessUsed) {
   ASSERT_TRUE(up(*tier));
   const std::vector<TestPart> parts = {TestPart(1, 0, kSmall), TestPart(2, 2, kLarge)};
   ASSERT_EQ(count(put_all(*tier, parts), Status::kOk), 2U);
-  std::vector<std::string> names = {record_name(domain().root, parts[0].key), record_name(domain().root, parts[1].key)};
+  std::vector<std::string> names = {record_name(domain().root, parts[0].key),
+                                    record_name(domain().root, parts[1].key)};
   names.push_back(piece_name(names[1], 0));
-  const auto ttl = [&](const std::string& name) { return std::stoi(server.command("TTL " + name).substr(1)); };
+  const auto ttl = [&](const std::string& name) {
+    return std::stoi(server.command("TTL " + name).substr(1));
+  };
   for (const auto& n : names) {
     EXPECT_GT(ttl(n), 900);
     server.command("EXPIRE " + n + " 100");
@@ -252,15 +257,17 @@ TEST_F(RedisLive, PartsExpireUnlessUsed) {
 TEST_F(RedisLive, Tls) {
   if (!have("openssl")) GTEST_SKIP() << "skipped: no openssl";
   TempDir dir;
-  const std::string key = dir.path() + "/key.pem", cert = dir.path() + "/cert.pem", other = dir.path() + "/other.pem";
+  const std::string key = dir.path() + "/key.pem", cert = dir.path() + "/cert.pem",
+                    other = dir.path() + "/other.pem";
   for (const std::string& out : {cert, other}) {
     ASSERT_TRUE(run_program({"openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout",
-                             out == cert ? key : dir.path() + "/unused.pem", "-out", out, "-days", "2", "-subj",
-                             "/CN=barg test", "-addext", "subjectAltName=DNS:localhost"}));
+                             out == cert ? key : dir.path() + "/unused.pem", "-out", out, "-days", "2",
+                             "-subj", "/CN=barg test", "-addext", "subjectAltName=DNS:localhost"}));
   }
   int port = 0;
   const auto server = on_tcp({"--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert,
-                              "--tls-auth-clients", "optional"}, "--tls-port", port);
+                              "--tls-auth-clients", "optional"},
+                             "--tls-port", port);
   const std::string at = ":" + std::to_string(port);
   RedisOptions o = test_options("rediss://localhost" + at);
   o.ca_file = cert;

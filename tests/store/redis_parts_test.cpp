@@ -50,11 +50,27 @@ TEST(RedisUrl, Forms) {
 }
 
 TEST(RedisUrl, RefusesAndKeepsSecrets) {
-  for (const char* text :
-       {"", "http://x", "redis://", "redis://:hunter2@", "redis://hunter2@host", "redis://u:@h", "redis://h:0",
-        "redis://h:65536", "redis://h:", "redis://h:1x", "redis://h/x", "redis://h/-1", "redis://[::1", "redis://[::1]x",
-        "redis://u:%zz@h", "redis://u:%00hunter2@h", "redis://u:%4@h", "redis://h h", "unix://relative", "unix:///a?db=x",
-        "unix:///a?x=1"}) {
+  for (const char* text : {"",
+                           "http://x",
+                           "redis://",
+                           "redis://:hunter2@",
+                           "redis://hunter2@host",
+                           "redis://u:@h",
+                           "redis://h:0",
+                           "redis://h:65536",
+                           "redis://h:",
+                           "redis://h:1x",
+                           "redis://h/x",
+                           "redis://h/-1",
+                           "redis://[::1",
+                           "redis://[::1]x",
+                           "redis://u:%zz@h",
+                           "redis://u:%00hunter2@h",
+                           "redis://u:%4@h",
+                           "redis://h h",
+                           "unix://relative",
+                           "unix:///a?db=x",
+                           "unix:///a?x=1"}) {
     const auto r = parse_redis_url(text);
     ASSERT_FALSE(r) << text;
     EXPECT_EQ(r.error().message.find("hunter2"), std::string::npos);
@@ -140,7 +156,8 @@ TEST(RedisRecord, NamesShowTheDomain) {
 TEST(RedisCommands, Bytes) {
   EXPECT_EQ(resp_command({"GET", "a b"}), "*2\r\n$3\r\nGET\r\n$3\r\na b\r\n");
   const SetCommand s = resp_set("k", 10, 60);
-  EXPECT_EQ(s.head + "0123456789" + s.tail, "*5\r\n$3\r\nSET\r\n$1\r\nk\r\n$10\r\n0123456789\r\n$2\r\nEX\r\n$2\r\n60\r\n");
+  EXPECT_EQ(s.head + "0123456789" + s.tail,
+            "*5\r\n$3\r\nSET\r\n$1\r\nk\r\n$10\r\n0123456789\r\n$2\r\nEX\r\n$2\r\n60\r\n");
   const SetCommand t = resp_set("k", 1, 0);
   EXPECT_EQ(t.head + "0" + t.tail, "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\n0\r\n");
 }

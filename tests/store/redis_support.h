@@ -1,5 +1,5 @@
-// What the tests of the Redis tier share: collected reports, a server that follows a script, and a real redis-server on
-// a socket in a temporary directory.
+// What the tests of the Redis tier share: collected reports, a server that follows a script, and a real
+// redis-server on a socket in a temporary directory.
 #pragma once
 
 #include <arpa/inet.h>
@@ -346,7 +346,9 @@ inline bool run_program(std::vector<std::string> words) {
   return rc == 0 && ::waitpid(pid, &status, 0) == pid && status == 0;
 }
 
-inline bool have(const char* program) { return run_program({program, std::string(program) == "openssl" ? "version" : "--version"}); }
+inline bool have(const char* program) {
+  return run_program({program, std::string(program) == "openssl" ? "version" : "--version"});
+}
 
 /// Debian's redis-server on a unix socket in a directory of its own (TCP only where a test asks for a port).
 class RealRedis {
@@ -359,8 +361,18 @@ class RealRedis {
   const std::string& dir() const { return dir_.path(); }
 
   void start() {
-    std::vector<std::string> words = {"redis-server", "--port",          "0",  "--unixsocket", socket_path(), "--save", "",
-                                      "--appendonly", "no", "--dir", dir_.path(), "--logfile",
+    std::vector<std::string> words = {"redis-server",
+                                      "--port",
+                                      "0",
+                                      "--unixsocket",
+                                      socket_path(),
+                                      "--save",
+                                      "",
+                                      "--appendonly",
+                                      "no",
+                                      "--dir",
+                                      dir_.path(),
+                                      "--logfile",
                                       dir_.path() + "/log"};
     words.insert(words.end(), options_.begin(), options_.end());
     std::vector<char*> argv;

@@ -22,15 +22,32 @@ std::string read(const std::vector<std::string>& pieces, RespParser::Limits limi
       if (t == Token::kMore) break;
       if (t == Token::kBad) return out + "bad:" + std::string(p.text());
       switch (t) {
-        case Token::kSimple: out += "+" + std::string(p.text()); break;
-        case Token::kError: out += "-" + std::string(p.text()); break;
-        case Token::kInteger: out += ":" + std::to_string(p.integer()); break;
-        case Token::kNull: out += "null"; break;
-        case Token::kBulk: out += "$" + std::to_string(p.length()) + "("; break;
-        case Token::kData: out += std::string(p.data()); break;
-        case Token::kBulkEnd: out += ")"; break;
-        case Token::kArray: out += "*" + std::to_string(p.length()) + "["; break;
-        default: break;
+        case Token::kSimple:
+          out += "+" + std::string(p.text());
+          break;
+        case Token::kError:
+          out += "-" + std::string(p.text());
+          break;
+        case Token::kInteger:
+          out += ":" + std::to_string(p.integer());
+          break;
+        case Token::kNull:
+          out += "null";
+          break;
+        case Token::kBulk:
+          out += "$" + std::to_string(p.length()) + "(";
+          break;
+        case Token::kData:
+          out += std::string(p.data());
+          break;
+        case Token::kBulkEnd:
+          out += ")";
+          break;
+        case Token::kArray:
+          out += "*" + std::to_string(p.length()) + "[";
+          break;
+        default:
+          break;
       }
       if (p.reply_done()) out += ";";
     }
@@ -41,7 +58,8 @@ std::string read(const std::vector<std::string>& pieces, RespParser::Limits limi
 
 TEST(RespParser, RepliesCutAtEveryByte) {
   const std::string all =
-      "+OK\r\n-ERR no\r\n:-42\r\n$5\r\nab\r\nc\r\n$0\r\n\r\n$-1\r\n*2\r\n:1\r\n*1\r\n$1\r\nx\r\n*0\r\n*-1\r\n+\r\n";
+      "+OK\r\n-ERR "
+      "no\r\n:-42\r\n$5\r\nab\r\nc\r\n$0\r\n\r\n$-1\r\n*2\r\n:1\r\n*1\r\n$1\r\nx\r\n*0\r\n*-1\r\n+\r\n";
   const std::string want = "+OK;-ERR no;:-42;$5(ab\r\nc);$0();null;*2[:1*1[$1(x);*0[;null;+;";
   EXPECT_EQ(read({all}), want);
   for (std::size_t i = 0; i <= all.size(); ++i) {
