@@ -8,6 +8,7 @@ namespace barg::store {
 namespace {
 
 constexpr std::uint64_t kMostHeadroom = 256ULL << 20;
+constexpr std::uint64_t kGoodHeadroom = 64ULL << 20;  // a prompt's worth of evictions, on their way to a disk
 constexpr double kWriteShare = 0.2;       // of a new value in the decayed mean
 constexpr double kDiskFilled = 0.9;       // of a directory: the rest is what cleaning works with
 constexpr int kEvictions = 4;             // to free a slot at once
@@ -21,7 +22,9 @@ PolicyOptions StackImpl::policy_options() {
   const std::uint64_t largest = *std::max_element(out.part_bytes.begin(), out.part_bytes.end());
   const std::uint64_t arena = options_.dram_bytes != 0 ? options_.dram_bytes : options_.staging_bytes;
   if (options_.dram_bytes != 0) {
-    headroom_ = std::min(std::clamp(arena / 8, 2 * largest, std::max(kMostHeadroom, 8 * largest)), arena / 2);
+    const bool below = !levels_[kDisk].members.empty() || !levels_[kRemote].members.empty();
+    const std::uint64_t usual = std::max(arena / 8, below ? std::min(arena / 4, kGoodHeadroom) : 0);
+    headroom_ = std::min(std::clamp(usual, 2 * largest, std::max(kMostHeadroom, 8 * largest)), arena / 2);
     dram_bytes_ = arena - headroom_;
   } else {
     headroom_ = arena;
