@@ -240,7 +240,7 @@ void Service::take(SaveCommand&& command) {
     // What a queued copy was for still holds: a block that was read twice goes to every tier.
     const auto queued = claim(command.group, command.block);
     if (queued && queued->stored.digest == command.stored.digest && queued->why == SaveCommand::Why::kSecondUse)
-      command.why = SaveCommand::Why::kSecondUse;
+      command.uses = std::max(command.uses, 1);  // (kSecondUse alone would leave DRAM out)
     return save(command);
   }
   const Place64 place = place_of_block(command.group, command.block);
@@ -300,8 +300,8 @@ void Service::save(const SaveCommand& command) {
   const double pinned = pinned_until(command.stored.digest);
   const store::SaveItem item{.key = key_of(command.stored, command.group),
                              .info = info_of(command.stored),
-                             .why = pinned > 0 ? store::SaveWhy::kSecondUse : why_of(command.why),
-                             .uses = command.uses};
+                             .why = why_of(command.why),
+                             .uses = pinned > 0 ? std::max(command.uses, 1) : command.uses};
   if (stack_.wants(item)) {
     stack_.save(item, [&](store::Memory to) { access_.copy_out(command.group, command.block, to); });
   }

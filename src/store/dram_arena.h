@@ -1,10 +1,10 @@
-// DramArena: slots of host memory for parts, in which the DRAM tier keeps its parts and everything else that passes
-// through the stack is staged.
+// DramArena: slots of host memory for parts, in which the DRAM tier keeps its parts and everything else that
+// passes through the stack is staged.
 //
-// One run of address space for each length of part, so that parts of several groups share one budget of bytes; memory is
-// touched when a slot is first used, in huge pages where a slot is large enough. A slot has references: the DRAM tier
-// holds one, and so does every write or read in progress; with the last one the slot is free. Its bytes may be changed
-// only by who allocated it, until it is published (set_sum).
+// One run of address space for each length of part, so that parts of several groups share one budget of
+// bytes; memory is touched when a slot is first used, in huge pages where a slot is large enough. A slot has
+// references: the DRAM tier holds one, and so does every write or read in progress; with the last one the
+// slot is free. Its bytes may be changed only by who allocated it, until it is published (set_sum).
 //
 // Threads: the owner's lock guards everything but the bytes of slots. Owns the memory.
 #pragma once

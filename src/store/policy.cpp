@@ -11,8 +11,8 @@ namespace {
 constexpr std::size_t kDramLevel = static_cast<std::size_t>(TierKind::kDram);
 constexpr std::size_t kDiskLevel = static_cast<std::size_t>(TierKind::kDisk);
 constexpr double kTicksPerSecond = 10;
-/// A parent used so recently is newer than its child, and the child goes right behind it. (Parts of one prefix are
-/// saved one by one, in any order.)
+/// A parent used so recently is newer than its child, and the child goes right behind it. (Parts of one
+/// prefix are saved one by one, in any order.)
 constexpr std::uint32_t kRecentTicks = 20;
 constexpr double kSecondsPerDay = 86400;
 /// The write budget may save up an hour's worth; with more than half of it there, it has slack.
@@ -216,9 +216,8 @@ void StackPolicy::set_state(std::uint32_t node, std::size_t l, State to, std::ui
 void StackPolicy::trim_ghosts(std::size_t l) {
   Level& level = levels_[l];
   const double limit = options_.ghost_factor * static_cast<double>(level.options.capacity_bytes);
-  while (level.ghosts.tail != kNone &&
-         (managed(l) ? static_cast<double>(level.ghosts.bytes) > limit
-                     : level.ghosts.count > level.options.max_keys)) {
+  while (level.ghosts.tail != kNone && (managed(l) ? static_cast<double>(level.ghosts.bytes) > limit
+                                                   : level.ghosts.count > level.options.max_keys)) {
     const std::uint32_t node = level.ghosts.tail;
     set_state(node, l, State::kOut, 0);
     release(node);
@@ -365,12 +364,12 @@ unsigned StackPolicy::would_save(const Key& key, SaveWhy why, int uses, double n
   const std::uint32_t node = find(key);
   const Node* n = node == kNone ? nullptr : &nodes_[node];
   const bool dram = levels_[kDramLevel].options.present;
-  const bool returned = n != nullptr && (n->returned || n->state[kDramLevel] == State::kGhost ||
-                                         n->state[kDiskLevel] == State::kGhost ||
-                                         n->state[kDiskLevel + 1] == State::kGhost);
+  const bool returned =
+      n != nullptr && (n->returned || n->state[kDramLevel] == State::kGhost ||
+                       n->state[kDiskLevel] == State::kGhost || n->state[kDiskLevel + 1] == State::kGhost);
   unsigned bits = 0;
-  if (why != SaveWhy::kSecondUse && dram && (n == nullptr || n->state[kDramLevel] == State::kOut ||
-                                             n->state[kDramLevel] == State::kGhost)) {
+  if (why != SaveWhy::kSecondUse && dram &&
+      (n == nullptr || n->state[kDramLevel] == State::kOut || n->state[kDramLevel] == State::kGhost)) {
     bits |= bit(kDramLevel);
   }
   if (why == SaveWhy::kSecondUse || uses > 0 || (n != nullptr && n->second_use) || (!dram && returned)) {
@@ -388,7 +387,8 @@ unsigned StackPolicy::would_save(const Key& key, SaveWhy why, int uses, double n
   return bits;
 }
 
-void StackPolicy::saved(const Key& key, const BlockInfo& info, SaveWhy why, int uses, double now, Actions& out) {
+void StackPolicy::saved(const Key& key, const BlockInfo& info, SaveWhy why, int uses, double now,
+                        Actions& out) {
   const unsigned bits = would_save(key, why, uses, now);
   const std::uint32_t node = intern(key);
   set_parent(node, info);
@@ -400,7 +400,8 @@ void StackPolicy::saved(const Key& key, const BlockInfo& info, SaveWhy why, int 
   }
   if (why == SaveWhy::kSecondUse || uses > 0) nodes_[node].second_use = true;
   if ((bits & bit(kDramLevel)) != 0) start_write(node, kDramLevel, false, now, out);
-  const bool again = nodes_[node].second_use || nodes_[node].returned || levels_[kDiskLevel].options.admit_all;
+  const bool again =
+      nodes_[node].second_use || nodes_[node].returned || levels_[kDiskLevel].options.admit_all;
   for (std::size_t l = kDiskLevel; l < kNumTierKinds; ++l) {
     if ((bits & bit(l)) != 0) start_write(node, l, !again, now, out);
   }
@@ -408,8 +409,8 @@ void StackPolicy::saved(const Key& key, const BlockInfo& info, SaveWhy why, int 
   const Node& n = nodes_[node];
   const bool nowhere = std::all_of(n.state.begin(), n.state.end(), [](State s) { return s == State::kOut; });
   if (!nowhere) return;
-  // Without DRAM a ghost is what was refused: when it comes again it has proved itself. An early copy is followed by
-  // the eviction of the very same block, which must not count as coming again.
+  // Without DRAM a ghost is what was refused: when it comes again it has proved itself. An early copy is
+  // followed by the eviction of the very same block, which must not count as coming again.
   if (why == SaveWhy::kEarly) return release(node);
   if (!again) ++refused_admission_;
   for (std::size_t l = kDiskLevel; l < kNumTierKinds; ++l) {
@@ -453,7 +454,8 @@ void StackPolicy::found(const Key& key, TierKind where, double now, Actions& out
   make_room(l, now, out);
 }
 
-void StackPolicy::read(const Key& key, const BlockInfo& info, TierKind from, bool late, double now, Actions& out) {
+void StackPolicy::read(const Key& key, const BlockInfo& info, TierKind from, bool late, double now,
+                       Actions& out) {
   const std::size_t at = index(from);
   if (at != kDramLevel) found(key, from, now, out);
   const std::uint32_t node = intern(key);

@@ -1,17 +1,19 @@
-// StackPolicy: which part should lie in which tier. Pure bookkeeping: no bytes, threads or clocks (time comes in as an
-// argument), so the simulator of `barg bench kv` runs the very same decisions as TierStack.
+// StackPolicy: which part should lie in which tier. Pure bookkeeping: no bytes, threads or clocks (time comes
+// in as an argument), so the simulator of `barg bench kv` runs the very same decisions as TierStack.
 //
-// Of every key it knows, at each level (DRAM, disk, remote): is it in, being written, or remembered as a ghost (evicted
-// not long ago). A level is one LRU list; the victim is a leaf where that is possible, because a prefix is useless
-// without its start.
+// Of every key it knows, at each level (DRAM, disk, remote): is it in, being written, or remembered as a
+// ghost (evicted not long ago). A level is one LRU list; the victim is a leaf where that is possible, because
+// a prefix is useless without its start.
 //
 //   saved (evicted, early) -> DRAM                       asked  -> order of LRU, re-reads of ghosts
-//   saved (second use)     -> disk, remote               read   -> DRAM; read from DRAM: second use -> disk, remote
-//   evicted from DRAM      -> disk, remote if it was read, its key came back as a ghost, or it is pinned; else to disk
+//   saved (second use)     -> disk, remote               read   -> DRAM; read from DRAM: second use -> disk,
+//   remote evicted from DRAM      -> disk, remote if it was read, its key came back as a ghost, or it is
+//   pinned; else to disk
 //                             if the write budget has slack
 //
-// Decisions come out as actions, in the order in which they are to be done: {write key to level, drop key from level}.
-// Whoever executes them answers every write with written() or failed(). A victim's write comes before its drop.
+// Decisions come out as actions, in the order in which they are to be done: {write key to level, drop key
+// from level}. Whoever executes them answers every write with written() or failed(). A victim's write comes
+// before its drop.
 //
 // Memory: about 110 bytes a key, ghosts included; flat vectors, links by index. Threads: one at a time.
 #pragma once
@@ -28,17 +30,17 @@ namespace barg::store {
 
 struct LevelOptions {
   bool present = false;
-  std::uint64_t capacity_bytes = 0;    ///< evicts beyond it; 0 = manages itself: keys are only remembered
-  std::uint64_t max_keys = 1ULL << 20; ///< remembered where capacity_bytes is 0
-  double ttl_s = 0;                    ///< not used for so long: dropped; 0 = never
+  std::uint64_t capacity_bytes = 0;       ///< evicts beyond it; 0 = manages itself: keys are only remembered
+  std::uint64_t max_keys = 1ULL << 20;    ///< remembered where capacity_bytes is 0
+  double ttl_s = 0;                       ///< not used for so long: dropped; 0 = never
   std::uint64_t write_bytes_per_day = 0;  ///< 0 = no limit (and no slack)
-  bool admit_all = false;              ///< every block, also without a second use
+  bool admit_all = false;                 ///< every block, also without a second use
 };
 
 struct PolicyOptions {
   std::vector<std::uint64_t> part_bytes;  ///< what a part takes, by Key::part; the simulator says 1
   std::array<LevelOptions, kNumTierKinds> levels{};
-  double ghost_factor = 4;                ///< bytes remembered after eviction, in capacities
+  double ghost_factor = 4;  ///< bytes remembered after eviction, in capacities
 };
 
 struct Action {
@@ -52,14 +54,15 @@ struct Action {
 using Actions = std::vector<Action>;
 
 struct LevelStats {
-  std::uint64_t queries = 0, hits = 0;          ///< keys asked here (not found nearer), and found
-  std::uint64_t writes = 0, useful_writes = 0;  ///< written; of these read at least once before they were lost
+  std::uint64_t queries = 0, hits = 0;  ///< keys asked here (not found nearer), and found
+  std::uint64_t writes = 0,
+                useful_writes = 0;  ///< written; of these read at least once before they were lost
   std::uint64_t reads = 0;
-  std::uint64_t evictions = 0, rereads = 0;     ///< dropped or lost; of these asked for while in the ghost list
+  std::uint64_t evictions = 0, rereads = 0;  ///< dropped or lost; of these asked for while in the ghost list
   std::uint64_t entries = 0, bytes = 0;
   std::uint64_t ghosts = 0, ghost_bytes = 0;
   std::uint64_t pinned_bytes = 0;
-  std::uint64_t duplicate_bytes = 0;            ///< also in a nearer level
+  std::uint64_t duplicate_bytes = 0;  ///< also in a nearer level
 };
 
 class StackPolicy {
@@ -75,9 +78,9 @@ class StackPolicy {
   unsigned would_save(const Key& key, SaveWhy why, int uses, double now) const;
   /// The bytes of `key` are at hand. REQUIRES that they stay so until the writes of `out` have been executed.
   void saved(const Key& key, const BlockInfo& info, SaveWhy why, int uses, double now, Actions& out);
-  /// Consecutive keys of one sequence were looked up; `found` = the nearest level that has each, or kNumTierKinds.
-  /// A key that is found where the policy did not know it (an earlier process wrote it) is known from now on.
-  /// `levels`: bits of those that were asked.
+  /// Consecutive keys of one sequence were looked up; `found` = the nearest level that has each, or
+  /// kNumTierKinds. A key that is found where the policy did not know it (an earlier process wrote it) is
+  /// known from now on. `levels`: bits of those that were asked.
   void asked(std::span<const Key> keys, std::span<const std::uint8_t> found, unsigned levels, double now,
              Actions& out);
   /// Its bytes were read. `late`: nobody waits for them any more, they land in DRAM at most.
@@ -90,13 +93,13 @@ class StackPolicy {
   void lost(const Key& key, TierKind level);
   /// It is there although nobody wrote it here.
   void found(const Key& key, TierKind level, double now, Actions& out);
-  /// Until `until` (0 = unpin) neither evicted nor expired in the levels that hold it. At most a quarter of a level's
-  /// capacity is pinned; returns how many keys were pinned somewhere.
+  /// Until `until` (0 = unpin) neither evicted nor expired in the levels that hold it. At most a quarter of a
+  /// level's capacity is pinned; returns how many keys were pinned somewhere.
   std::size_t pin(std::span<const Key> keys, double until, double now);
   /// Drops what has expired.
   void tick(double now, Actions& out);
-  /// The least recently used part of DRAM that takes `bytes` goes at once and nowhere else: room was needed faster than
-  /// the lower levels could take it. False: there is none.
+  /// The least recently used part of DRAM that takes `bytes` goes at once and nowhere else: room was needed
+  /// faster than the lower levels could take it. False: there is none.
   bool evict_now(std::uint64_t bytes, double now, Actions& out);
 
   // ---- questions
@@ -191,7 +194,7 @@ class StackPolicy {
   std::array<Level, kNumTierKinds> levels_;
   std::vector<Node> nodes_;
   std::vector<std::uint32_t> free_;
-  std::vector<std::uint32_t> slots_;   // open addressing: node or kNone
+  std::vector<std::uint32_t> slots_;  // open addressing: node or kNone
   std::size_t size_ = 0;
   std::vector<std::uint32_t> pinned_;  // nodes that were pinned in some level
   std::uint64_t refused_admission_ = 0, refused_budget_ = 0;

@@ -1,9 +1,9 @@
 // SpeedMeter: what a kind of tier does at present, from its completed reads.
 //
-// Reads overlap, so a read's own time says little about how fast many are. Time is counted in episodes, from the first
-// read in flight until none is: after an episode's first completion, what comes in the time that passes is bandwidth; a
-// read that had the tier for itself is latency. Decayed by completed reads, so a tier that changes is believed after some
-// tens of parts.
+// Reads overlap, so a read's own time says little about how fast many are. Time is counted in episodes, from
+// the first read in flight until none is: after an episode's first completion, what comes in the time that
+// passes is bandwidth; a read that had the tier for itself is latency. Decayed by completed reads, so a tier
+// that changes is believed after some tens of parts.
 //
 // Threads: the owner's lock. Pure: time comes in as an argument.
 #pragma once
@@ -55,7 +55,8 @@ class SpeedMeter {
     if (!out.measured) return out;
     out.latency_s = latency_;
     out.age_s = now - measured_at_;
-    // Completions come in clusters, and a few of them say nothing about the time between: bounded by the whole.
+    // Completions come in clusters, and a few of them say nothing about the time between: bounded by the
+    // whole.
     const double whole = bytes_ / std::max(busy_, 1e-9);
     const double next = next_busy_ > 0 ? next_bytes_ / next_busy_ : whole;
     out.bytes_per_s = std::clamp(next_bytes_ > 0 ? next : whole, whole, kClusters * whole);

@@ -10,10 +10,10 @@
 namespace barg::store {
 namespace {
 
-constexpr double kIdleWait = 0.05;     // seconds; on a clock that tests move, time passes unnoticed
-constexpr double kRefresh = 0.1;       // how often tiers are asked whether they are up
-constexpr double kTick = 1;            // how often parts expire
-constexpr std::size_t kBooks = 64;     // keys a turn, so that the lock is free between
+constexpr double kIdleWait = 0.05;  // seconds; on a clock that tests move, time passes unnoticed
+constexpr double kRefresh = 0.1;    // how often tiers are asked whether they are up
+constexpr double kTick = 1;         // how often parts expire
+constexpr std::size_t kBooks = 64;  // keys a turn, so that the lock is free between
 constexpr std::size_t kMostAsked = 1 << 20;
 constexpr std::size_t kPrefetch = 8;
 
@@ -21,14 +21,22 @@ constexpr std::size_t kPrefetch = 8;
 
 const char* drop_reason_name(DropReason r) {
   switch (r) {
-    case DropReason::kNoAdmission: return "no_admission";
-    case DropReason::kNoStaging: return "no_staging";
-    case DropReason::kBudget: return "budget";
-    case DropReason::kNoSpace: return "no_space";
-    case DropReason::kDown: return "down";
-    case DropReason::kSlow: return "slow";
-    case DropReason::kShutdown: return "shutdown";
-    case DropReason::kError: return "error";
+    case DropReason::kNoAdmission:
+      return "no_admission";
+    case DropReason::kNoStaging:
+      return "no_staging";
+    case DropReason::kBudget:
+      return "budget";
+    case DropReason::kNoSpace:
+      return "no_space";
+    case DropReason::kDown:
+      return "down";
+    case DropReason::kSlow:
+      return "slow";
+    case DropReason::kShutdown:
+      return "shutdown";
+    case DropReason::kError:
+      return "error";
   }
   return "?";
 }
@@ -68,7 +76,8 @@ StackImpl::~StackImpl() {
 }
 
 bool StackImpl::has(TierKind kind) const {
-  return kind == TierKind::kDram ? dram_bytes_ != 0 : !levels_[static_cast<std::size_t>(kind)].members.empty();
+  return kind == TierKind::kDram ? dram_bytes_ != 0
+                                 : !levels_[static_cast<std::size_t>(kind)].members.empty();
 }
 
 /// A key lies in one member of a level, always the same.
@@ -120,7 +129,8 @@ void StackImpl::find(std::span<const Key> keys, std::span<std::uint8_t> out, boo
   *unknown = false;
   std::vector<Asked> asked(keys.size());
   const unsigned local = bit(kDram) | bit(kDisk);
-  for (std::size_t i = 0; i < keys.size(); ++i) asked[i] = {keys[i], out[i], static_cast<std::uint8_t>(local)};
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    asked[i] = {keys[i], out[i], static_cast<std::uint8_t>(local)};
   for (std::size_t l = kDisk; l < kNumTierKinds && !missing.empty(); ++l) {
     if (levels_[l].members.empty()) continue;
     find_below(keys, missing, l, presence);
@@ -308,8 +318,9 @@ std::array<TierSpeed, kNumTierKinds> StackImpl::speeds() const {
   for (std::size_t l = 0; l < kNumTierKinds; ++l) {
     out[l] = levels_[l].meter.speed(now);
     const auto& members = levels_[l].members;
-    out[l].up = l == kDram ? dram_bytes_ != 0
-                           : std::any_of(members.begin(), members.end(), [](const Member& m) { return m.up; });
+    out[l].up = l == kDram
+                    ? dram_bytes_ != 0
+                    : std::any_of(members.begin(), members.end(), [](const Member& m) { return m.up; });
   }
   return out;
 }

@@ -1,9 +1,10 @@
 // Inside of TierStack. One lock guards all bookkeeping (policy, arena, reads, loads, queues); it is held for
-// microseconds, never while bytes are copied, a tier is called or a callback runs. One thread hands out parts of DRAM,
-// submits writes, and does what is due; reads are submitted by load() and by that thread, and end on the tiers' threads.
+// microseconds, never while bytes are copied, a tier is called or a callback runs. One thread hands out parts
+// of DRAM, submits writes, and does what is due; reads are submitted by load() and by that thread, and end on
+// the tiers' threads.
 //
-// A slot of the arena belongs to a key while policy_.user(node) names it: as a member of DRAM, or because a write still
-// reads it. Its references: the membership, each write, each delivery, whoever fills it.
+// A slot of the arena belongs to a key while policy_.user(node) names it: as a member of DRAM, or because a
+// write still reads it. Its references: the membership, each write, each delivery, whoever fills it.
 #pragma once
 
 #include <atomic>
@@ -30,7 +31,8 @@ class StackImpl {
   using Slot = DramArena::Slot;
   using Lock = std::unique_lock<std::mutex>;
 
-  StackImpl(Domain domain, std::vector<std::unique_ptr<Tier>> tiers, StackOptions options, const Clock& clock);
+  StackImpl(Domain domain, std::vector<std::unique_ptr<Tier>> tiers, StackOptions options,
+            const Clock& clock);
   ~StackImpl();
 
   const Domain& domain() const { return domain_; }
@@ -61,8 +63,8 @@ class StackImpl {
   struct Level {
     std::vector<Member> members;
     SpeedMeter meter;
-    double write_s = 0;              // decayed mean
-    std::uint64_t writing = 0;       // bytes that wait to be written or are being written
+    double write_s = 0;                // decayed mean
+    std::uint64_t writing = 0;         // bytes that wait to be written or are being written
     std::uint64_t writing_staged = 0;  // of these: not in DRAM any more when they were queued
     std::uint64_t bytes_read = 0, bytes_written = 0;
   };
@@ -168,10 +170,10 @@ class StackImpl {
   const StackOptions options_;
   const Clock& clock_;
   std::vector<std::unique_ptr<Tier>> tiers_;
-  std::uint64_t headroom_ = 0;     // of the arena beyond what DRAM may hold
-  std::uint64_t dram_bytes_ = 0;   // that parts in DRAM may take; 0 = no such tier
+  std::uint64_t headroom_ = 0;    // of the arena beyond what DRAM may hold
+  std::uint64_t dram_bytes_ = 0;  // that parts in DRAM may take; 0 = no such tier
 
-  mutable std::mutex mutex_;       // guards everything below
+  mutable std::mutex mutex_;  // guards everything below
   std::condition_variable work_, idle_;
   bool stopping_ = false;
   std::array<Level, kNumTierKinds> levels_;
@@ -184,12 +186,12 @@ class StackImpl {
   std::unordered_map<std::uint64_t, LoadPtr> loads_;
   std::multimap<double, Ticket> deadlines_;
   std::unordered_map<Key, Read, KeyHash> reads_;
-  std::deque<Key> unread_;              // of reads_, not submitted
-  std::uint64_t reading_ = 0;           // bytes in flight
-  bool starved_ = false;                // a read waits for a slot
+  std::deque<Key> unread_;     // of reads_, not submitted
+  std::uint64_t reading_ = 0;  // bytes in flight
+  bool starved_ = false;       // a read waits for a slot
   std::deque<Delivery> deliveries_;
-  std::deque<Write> writes_;            // not submitted
-  std::size_t open_writes_ = 0;         // queued or in flight
+  std::deque<Write> writes_;     // not submitted
+  std::size_t open_writes_ = 0;  // queued or in flight
   std::vector<std::pair<std::size_t, Key>> erases_, touches_;
   std::deque<Asked> asked_;
   std::deque<std::function<void()>> calls_;

@@ -1,5 +1,5 @@
-// TierStack: loads. A part comes from the arena, through the stack's thread, or is read from the nearest tier that has
-// it, once for all who want it.
+// TierStack: loads. A part comes from the arena, through the stack's thread, or is read from the nearest tier
+// that has it, once for all who want it.
 #include <algorithm>
 
 #include "base/check.h"
@@ -162,7 +162,8 @@ void StackImpl::get_done(const Report& report) {
   wake();
 }
 
-/// The bytes are in the slot, verified by the tier. They belong to DRAM from now on, and to who waits for them.
+/// The bytes are in the slot, verified by the tier. They belong to DRAM from now on, and to who waits for
+/// them.
 void StackImpl::landed(Lock& lock, const Key& key, Slot slot) {
   const Memory memory = arena_->memory(slot, key.part);
   lock.unlock();
@@ -190,7 +191,8 @@ void StackImpl::landed(Lock& lock, const Key& key, Slot slot) {
   lock.unlock();
   for (const auto& [w, status] : ends) {
     const TierStack::Want& want = w.load->wants[w.index];
-    w.load->ready({want.tag, status, static_cast<TierKind>(read.level), status == Status::kOk ? memory : Memory{}});
+    w.load->ready(
+        {want.tag, status, static_cast<TierKind>(read.level), status == Status::kOk ? memory : Memory{}});
   }
   lock.lock();
 }
@@ -339,7 +341,8 @@ void StackImpl::end_delivery(Lock& lock, const Delivery& d, Status status) {
     }
     const Memory memory = arena_->memory(d.slot, want.key.part);
     lock.unlock();
-    d.load->ready({want.tag, in_time ? Status::kOk : Status::kTimeout, TierKind::kDram, in_time ? memory : Memory{}});
+    d.load->ready(
+        {want.tag, in_time ? Status::kOk : Status::kTimeout, TierKind::kDram, in_time ? memory : Memory{}});
     lock.lock();
   }
   const double now = clock_.now();

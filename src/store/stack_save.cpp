@@ -9,9 +9,9 @@ namespace {
 
 constexpr std::uint64_t kMostHeadroom = 256ULL << 20;
 constexpr std::uint64_t kGoodHeadroom = 64ULL << 20;  // a prompt's worth of evictions, on their way to a disk
-constexpr double kWriteShare = 0.2;       // of a new value in the decayed mean
-constexpr double kDiskFilled = 0.9;       // of a directory: the rest is what cleaning works with
-constexpr int kEvictions = 4;             // to free a slot at once
+constexpr double kWriteShare = 0.2;                   // of a new value in the decayed mean
+constexpr double kDiskFilled = 0.9;                   // of a directory: the rest is what cleaning works with
+constexpr int kEvictions = 4;                         // to free a slot at once
 constexpr std::size_t kBatchBytes = 8ULL << 20;
 
 }  // namespace
@@ -53,7 +53,8 @@ StackImpl::Slot StackImpl::allocate(const Key& key, bool evict) {
     if (slot != kNoSlot || !evict || i == kEvictions || dram_bytes_ == 0) return slot;
     Actions actions;
     if (!policy_->evict_now(DramArena::stride(part_bytes(key)), clock_.now(), actions)) return kNoSlot;
-    if (levels_[kDisk].members.size() + levels_[kRemote].members.size() > 0) count_drop(DropReason::kNoStaging);
+    if (levels_[kDisk].members.size() + levels_[kRemote].members.size() > 0)
+      count_drop(DropReason::kNoStaging);
     execute(actions);
   }
 }
@@ -95,7 +96,8 @@ bool StackImpl::wants(const SaveItem& item) {
   Lock lock(mutex_);
   if (stopping_) return false;
   unsigned bits = policy_->would_save(item.key, item.why, item.uses, clock_.now());
-  for (std::size_t l = kDisk; l < kNumTierKinds; ++l) {  // an earlier process, or another one, may have written it
+  for (std::size_t l = kDisk; l < kNumTierKinds;
+       ++l) {  // an earlier process, or another one, may have written it
     if ((bits & bit(l)) == 0) continue;
     Tier& tier = *member(l, item.key).tier;
     lock.unlock();
@@ -206,7 +208,8 @@ void StackImpl::queue_write(const Action& action) {
   wake();
 }
 
-/// Everything that is queued for one member, up to a batch, with its bytes verified: damage must not be written as truth.
+/// Everything that is queued for one member, up to a batch, with its bytes verified: damage must not be
+/// written as truth.
 bool StackImpl::submit_writes(Lock& lock) {
   if (writes_.empty()) return false;
   const std::size_t level = writes_.front().level;

@@ -33,12 +33,14 @@ class ThrottledTier final : public Tier {
   TierKind kind() const override { return inner_->kind(); }
   const std::string& name() const override { return inner_->name(); }
   void find(std::span<const Key> keys, std::span<Presence> out) override { inner_->find(keys, out); }
-  void probe(std::vector<Key> keys, double deadline, std::function<void(std::vector<Presence>)> done) override {
+  void probe(std::vector<Key> keys, double deadline,
+             std::function<void(std::vector<Presence>)> done) override {
     inner_->probe(std::move(keys), deadline, std::move(done));
   }
   void get(Ticket ticket, std::vector<GetItem> items, double deadline, ReportFn report) override {
     const auto shared = std::make_shared<const ReportFn>(std::move(report));
-    for (GetItem& i : items) push(reads_, {.ticket = ticket, .get = std::move(i), .deadline = deadline, .report = shared});
+    for (GetItem& i : items)
+      push(reads_, {.ticket = ticket, .get = std::move(i), .deadline = deadline, .report = shared});
   }
   void put(Ticket ticket, std::vector<PutItem> items, ReportFn report) override {
     const auto shared = std::make_shared<const ReportFn>(std::move(report));
@@ -192,13 +194,16 @@ void ThrottledTier::sweep(Line& line, std::unique_lock<std::mutex>& lock) {
   const double now = clock_.now();
   lock.unlock();
   for (const Op& op : over) {
-    (*op.report)({op.key(), op.tag(), op.cancelled ? Status::kCancelled : Status::kUnavailable, now - op.since});
+    (*op.report)(
+        {op.key(), op.tag(), op.cancelled ? Status::kCancelled : Status::kUnavailable, now - op.since});
   }
   lock.lock();
 }
 
 void ThrottledTier::start(Op&& op, double due) {
-  const auto report = [this, to = op.report, since = op.since, due](const Report& r) { come(r, to, since, due); };
+  const auto report = [this, to = op.report, since = op.since, due](const Report& r) {
+    come(r, to, since, due);
+  };
   if (op.get) {
     std::vector<GetItem> one;
     one.push_back(std::move(*op.get));

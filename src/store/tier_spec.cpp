@@ -101,7 +101,9 @@ Problem password_file(std::string_view t, TierSpec& s) { return read_text(t, s.p
 Problem ca_file(std::string_view t, TierSpec& s) { return read_text(t, s.redis.ca_file); }
 Problem cert_file(std::string_view t, TierSpec& s) { return read_text(t, s.redis.cert_file); }
 Problem key_file(std::string_view t, TierSpec& s) { return read_text(t, s.redis.key_file); }
-Problem tls_verify(std::string_view t, TierSpec& s) { return read_choice(t, "no", "yes", s.redis.tls_verify); }
+Problem tls_verify(std::string_view t, TierSpec& s) {
+  return read_choice(t, "no", "yes", s.redis.tls_verify);
+}
 Problem op_timeout(std::string_view t, TierSpec& s) { return read_seconds(t, 0.001, s.redis.op_timeout_s); }
 
 Problem connections(std::string_view t, TierSpec& s) {
@@ -135,9 +137,10 @@ Problem latency(std::string_view t, TierSpec& s) {
 }
 
 constexpr Field kDramFields[] = {{"size", true, size}, {"ttl", false, ttl}};
-constexpr Field kDiskFields[] = {{"path", true, path},       {"size", true, size},        {"ttl", false, ttl},
-                                 {"budget", false, budget},  {"admit", false, admit},
-                                 {"throttle", false, throttle}, {"latency", false, latency}};
+constexpr Field kDiskFields[] = {{"path", true, path},       {"size", true, size},
+                                 {"ttl", false, ttl},        {"budget", false, budget},
+                                 {"admit", false, admit},    {"throttle", false, throttle},
+                                 {"latency", false, latency}};
 constexpr Field kRedisFields[] = {{"url", true, url},
                                   {"ttl", false, ttl},
                                   {"password_file", false, password_file},
@@ -173,11 +176,13 @@ Result<std::string> redis_url(const TierSpec& spec) {
   auto text = read_file(spec.password_file, kLongestPassword);
   if (!text) return fail(ErrorCode::kInvalidValue, "field password_file: " + text.error().message);
   while (!text->empty() && (text->back() == '\n' || text->back() == '\r')) text->pop_back();
-  if (text->empty()) return fail(ErrorCode::kInvalidValue, "field password_file: " + spec.password_file + " is empty");
+  if (text->empty())
+    return fail(ErrorCode::kInvalidValue, "field password_file: " + spec.password_file + " is empty");
   const auto parsed = parse_redis_url(spec.redis.url);
   if (!parsed) return std::unexpected(parsed.error());
   if (!parsed->password.empty()) {
-    return fail(ErrorCode::kInvalidValue, "field password_file: the URL has a password too; give one of them");
+    return fail(ErrorCode::kInvalidValue,
+                "field password_file: the URL has a password too; give one of them");
   }
   const std::size_t authority = spec.redis.url.find("://") + 3;
   const std::size_t at = spec.redis.url.find('@', authority);
@@ -218,7 +223,8 @@ constexpr KindRow kKinds[] = {
 };
 
 const KindRow* find_kind(std::string_view name) {
-  const auto* row = std::find_if(std::begin(kKinds), std::end(kKinds), [&](const auto& k) { return k.name == name; });
+  const auto* row =
+      std::find_if(std::begin(kKinds), std::end(kKinds), [&](const auto& k) { return k.name == name; });
   return row == std::end(kKinds) ? nullptr : row;
 }
 
@@ -283,20 +289,23 @@ std::string identity(const TierSpec& spec) {
 Result<std::vector<TierSpec>> parse_tiers(std::span<const std::string> specs) {
   std::vector<TierSpec> out;
   std::set<std::string> seen;
-  if (specs.size() > kMostSpecs) return fail(ErrorCode::kInvalidValue, "kv.tiers has too many tiers", "kv.tiers");
+  if (specs.size() > kMostSpecs)
+    return fail(ErrorCode::kInvalidValue, "kv.tiers has too many tiers", "kv.tiers");
   for (std::size_t i = 0; i < specs.size(); ++i) {
     auto spec = parse_tier(specs[i]);
     if (!spec) return fail(ErrorCode::kInvalidValue, param(i) + " " + spec.error().message, param(i));
     if (!out.empty() && out.back().kind > spec->kind) {
-      return fail(ErrorCode::kInvalidValue,
-                  param(i) + ": tiers go from near to far, so " + spec->name + " comes before " + out.back().name,
-                  param(i));
+      return fail(
+          ErrorCode::kInvalidValue,
+          param(i) + ": tiers go from near to far, so " + spec->name + " comes before " + out.back().name,
+          param(i));
     }
     if (!seen.insert(identity(*spec)).second) {
-      return fail(ErrorCode::kInvalidValue,
-                  param(i) + (spec->kind == TierKind::kDram ? ": there can be only one dram tier"
-                                                            : ": this " + spec->name + " tier is there already"),
-                  param(i));
+      return fail(
+          ErrorCode::kInvalidValue,
+          param(i) + (spec->kind == TierKind::kDram ? ": there can be only one dram tier"
+                                                    : ": this " + spec->name + " tier is there already"),
+          param(i));
     }
     out.push_back(std::move(*spec));
   }
@@ -312,14 +321,16 @@ Result<OpenedStack> open_stack(std::span<const std::string> texts, const Domain&
   if (!domain.part_bytes.empty() && !specs->empty()) {
     // Without DRAM everything passes through staging, so a few parts must fit however large they are.
     const auto largest = *std::max_element(domain.part_bytes.begin(), domain.part_bytes.end());
-    if (largest <= std::uint64_t{1} << 36) options.staging_bytes = std::max(options.staging_bytes, 16 * (largest + 4096));
+    if (largest <= std::uint64_t{1} << 36)
+      options.staging_bytes = std::max(options.staging_bytes, 16 * (largest + 4096));
   }
   for (std::size_t i = 0; i < specs->size(); ++i) {
     const TierSpec& spec = (*specs)[i];
     out.throttles.emplace_back();
     if (spec.kind == TierKind::kDram) {
       if (!TierStack::fits(domain, spec.size_bytes)) {
-        return fail(ErrorCode::kInvalidValue, param(i) + " field size is too small for four blocks", param(i));
+        return fail(ErrorCode::kInvalidValue, param(i) + " field size is too small for four blocks",
+                    param(i));
       }
       options.dram_bytes = spec.size_bytes;
       options.ttl_s[0] = spec.ttl_s;

@@ -4,11 +4,12 @@
 //   disk:path=DIR,size=2GiB[,ttl=1h][,budget=100GiB/day][,admit=reuse|all]        any number of directories
 //   redis:url=redis://[[user]:password@]host[:port][/db][,ttl=1h][,password_file=FILE][,ca_file=FILE]
 //         [,cert_file=FILE][,key_file=FILE][,tls_verify=yes|no][,connections=4][,op_timeout=2s]
-//   disk and redis also: throttle=8MiB/s, latency=1ms                             (store/throttle.h; for benchmarks)
+//   disk and redis also: throttle=8MiB/s, latency=1ms                             (store/throttle.h; for
+//   benchmarks)
 //
-// A new kind of tier is a file with its Tier and a row of the table in tier_spec.cpp. What is malformed is an error that
-// names kv.tiers[i] and the field; a tier that is well described but cannot be opened now is a warning, and Barg runs
-// without it. Messages never repeat a URL or a password.
+// A new kind of tier is a file with its Tier and a row of the table in tier_spec.cpp. What is malformed is an
+// error that names kv.tiers[i] and the field; a tier that is well described but cannot be opened now is a
+// warning, and Barg runs without it. Messages never repeat a URL or a password.
 //
 // Threads: any.
 #pragma once
@@ -30,12 +31,12 @@ namespace barg::store {
 
 struct TierSpec {
   TierKind kind = TierKind::kDram;
-  std::string name;                 ///< of the kind: "dram"
+  std::string name;  ///< of the kind: "dram"
   std::uint64_t size_bytes = 0;
   double ttl_s = 0;
   std::uint64_t bytes_per_day = 0;  ///< write budget; 0 = none
   bool admit_all = false;
-  DiskOptions disk;                 ///< directory only; the rest when it is opened
+  DiskOptions disk;  ///< directory only; the rest when it is opened
   RedisOptions redis;
   std::string password_file;
   bool throttle = false;

@@ -1,4 +1,5 @@
-// What the tests of the stack share: blocks whose bytes follow from their number, and a stack on tiers in memory.
+// What the tests of the stack share: blocks whose bytes follow from their number, and a stack on tiers in
+// memory.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,8 +1,10 @@
-// MemoryTier: a tier of any kind in memory for tests, with scripted faults; and a clock that several threads may read.
+// MemoryTier: a tier of any kind in memory for tests, with scripted faults; and a clock that several threads
+// may read.
 //
-// Either a thread of its own ends operations as they come (automatic), or they wait until the test says so (manual):
-// finish() ends the oldest, on the caller's thread. It keeps the contract of store/tier.h, so a test that passes here
-// says something about real tiers. Damage is found as a real tier finds it: by a checksum.
+// Either a thread of its own ends operations as they come (automatic), or they wait until the test says so
+// (manual): finish() ends the oldest, on the caller's thread. It keeps the contract of store/tier.h, so a
+// test that passes here says something about real tiers. Damage is found as a real tier finds it: by a
+// checksum.
 //
 // Threads: any.
 #pragma once
@@ -241,7 +243,8 @@ class MemoryTier final : public store::Tier {
     if (it == parts_.end()) return store::Status::kMissing;
     Part& part = it->second;
     std::copy(part.bytes.begin(), part.bytes.end(), item.to.address);
-    const bool whole = store::part_sum({store::MemoryKind::kHost, part.bytes.data(), part.bytes.size()}) == part.sum;
+    const bool whole =
+        store::part_sum({store::MemoryKind::kHost, part.bytes.data(), part.bytes.size()}) == part.sum;
     if (whole && part.bytes.size() == item.to.length && part.info.parent == item.info.parent) {
       return store::Status::kOk;
     }
