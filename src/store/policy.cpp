@@ -109,14 +109,17 @@ void StackPolicy::set_parent(std::uint32_t node, const BlockInfo& info) {
   }
 }
 
-/// Forgets a node that nothing refers to, then perhaps its parent.
+/// Forgets what is in no level and no ghost list; the node stays while a child needs it. Then perhaps its parent.
 void StackPolicy::release(std::uint32_t node) {
   while (node != kNone) {
-    const Node& n = nodes_[node];
-    if (n.children != 0 || n.user != kNone) return;
+    Node& n = nodes_[node];
+    if (n.user != kNone) return;
     for (const State s : n.state) {
       if (s != State::kOut) return;
     }
+    n.second_use = n.returned = false;
+    n.pinned_until = 0;
+    if (n.children != 0) return;
     const std::uint32_t parent = n.parent;
     erase_slot(slot_of(n.key));
     --size_;

@@ -89,6 +89,11 @@ class MemoryTier final : public store::Tier {
     std::lock_guard lock(mutex_);
     up_ = up;
   }
+  /// As if everything submitted so far had been started: deadlines pass unnoticed.
+  void ignore_deadlines() {
+    std::lock_guard lock(mutex_);
+    for (Op& op : ops_) op.deadline = 0;
+  }
   /// One bit of a stored part flips.
   bool corrupt(const store::Key& key) {
     std::lock_guard lock(mutex_);
