@@ -46,8 +46,11 @@ store::PolicyOptions stack_options(const KvPolicyOptions& o) {
 class Replay {
  public:
   Replay(const KvTrace& trace, const KvPolicyOptions& options)
-      : trace_(trace), kv_(pool_options(options)), root_(kv::root_key("trace", "")),
-        seen_(idx(trace.distinct)), unread_(idx(trace.distinct)) {
+      : trace_(trace),
+        kv_(pool_options(options)),
+        root_(kv::root_key("trace", "")),
+        seen_(idx(trace.distinct)),
+        unread_(idx(trace.distinct)) {
     out_.options = options;
     tiers_ = options.blocks[1] + options.blocks[2] + options.blocks[3] > 0;
     if (tiers_) stack_ = std::make_unique<store::StackPolicy>(stack_options(options), 0.0);
@@ -83,7 +86,8 @@ class Replay {
   KvPolicyResult out_;
   double now_ = 0;
   std::vector<char> seen_, unread_;  // by node: was in the device's pool once; put there and not read since
-  std::unordered_set<store::Key, store::KeyHash> asked_twice_;  // KvWrite::kSecondUse: computed again, so used twice
+  std::unordered_set<store::Key, store::KeyHash>
+      asked_twice_;  // KvWrite::kSecondUse: computed again, so used twice
   std::array<double, kKvPlaces> duplicates_{};
   // Scratch.
   std::vector<TokenId> tokens_;
@@ -171,7 +175,8 @@ void Replay::note_second_asks(const kv::TokenView& log, std::int32_t from) {
   }
 }
 
-/// The run behind the device's hit that the tiers hold comes back. Returns the blocks that the sequence has then.
+/// The run behind the device's hit that the tiers hold comes back. Returns the blocks that the sequence has
+/// then.
 std::int32_t Replay::load(kv::KvSeq s, const kv::TokenView& log, std::int32_t hit, StepId step, Hits& hits) {
   std::int32_t run = 0;
   while (idx(run) < found_.size() && found_[idx(run)] < store::kNumTierKinds) ++run;
@@ -300,7 +305,8 @@ double KvPolicyResult::hit_rate() const {
   return asked == 0 ? 0 : static_cast<double>(hits()) / static_cast<double>(asked);
 }
 
-KvPolicyResult run_kv_policy(const KvTrace& trace, const KvPolicyOptions& options, const KvPolicyHooks& hooks) {
+KvPolicyResult run_kv_policy(const KvTrace& trace, const KvPolicyOptions& options,
+                             const KvPolicyHooks& hooks) {
   CHECK(options.blocks[kDevice] > static_cast<std::int64_t>(trace.longest));
   const auto begun = std::chrono::steady_clock::now();
   Replay replay(trace, options);

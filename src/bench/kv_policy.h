@@ -1,7 +1,7 @@
-// What the tiers would do with a trace, without a model and without bytes: the decisions are those of the server,
-// because they are made by the server's own code. kv::KvManager is the device's pool (a block is one token, its node
-// in the trace), store::StackPolicy the tiers below; only copying, time and failure are left out, so a write is there
-// at once, and one request is over before the next begins.
+// What the tiers would do with a trace, without a model and without bytes: the decisions are those of the
+// server, because they are made by the server's own code. kv::KvManager is the device's pool (a block is one
+// token, its node in the trace), store::StackPolicy the tiers below; only copying, time and failure are left
+// out, so a write is there at once, and one request is over before the next begins.
 //
 // One thread. A whole trace of 300,000 blocks takes about a second.
 #pragma once
@@ -30,18 +30,19 @@ enum class KvWrite : std::uint8_t {
 inline constexpr const char* kKvWriteNames[] = {"back", "all", "through", "second-use"};
 
 struct KvPolicyOptions {
-  std::array<std::int64_t, kKvPlaces> blocks{1760, 0, 0, 0};  ///< 0 = no such tier; the device has at least one
-  bool lru = false;                                           ///< in the device's pool; else S3-FIFO
+  std::array<std::int64_t, kKvPlaces> blocks{1760, 0, 0,
+                                             0};  ///< 0 = no such tier; the device has at least one
+  bool lru = false;                               ///< in the device's pool; else S3-FIFO
   KvWrite write = KvWrite::kBack;
 };
 
 struct KvTierCount {
-  std::uint64_t hits = 0;           ///< blocks that were served from here
+  std::uint64_t hits = 0;  ///< blocks that were served from here
   std::uint64_t evictions = 0;
-  std::uint64_t rereads = 0;        ///< evicted blocks that were asked for again
+  std::uint64_t rereads = 0;  ///< evicted blocks that were asked for again
   std::uint64_t writes = 0;
   std::uint64_t useful_writes = 0;  ///< of these, read at least once before they were evicted
-  double duplicates = 0;            ///< share of the tier that a nearer tier below the device holds too, over the run
+  double duplicates = 0;  ///< share of the tier that a nearer tier below the device holds too, over the run
 };
 
 struct KvPolicyResult {
@@ -65,11 +66,12 @@ struct KvPolicyResult {
 };
 
 struct KvPolicyHooks {
-  std::function<void(double share)> progress;     ///< about a hundred times
+  std::function<void(double share)> progress;  ///< about a hundred times
   const std::atomic<bool>* stop = nullptr;
 };
 
 /// REQUIRES a device that holds the trace's longest request and one block more, tiers of at most 2^31 blocks.
-KvPolicyResult run_kv_policy(const KvTrace& trace, const KvPolicyOptions& options, const KvPolicyHooks& hooks = {});
+KvPolicyResult run_kv_policy(const KvTrace& trace, const KvPolicyOptions& options,
+                             const KvPolicyHooks& hooks = {});
 
 }  // namespace barg::bench

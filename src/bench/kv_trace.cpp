@@ -15,7 +15,8 @@ struct Place {
 };
 struct PlaceHash {
   std::size_t operator()(const Place& p) const {
-    std::uint64_t h = (p.id + 1) * 0x9E3779B97F4A7C15ULL ^ static_cast<std::uint64_t>(p.parent + 1) * 0xD1B54A32D192ED03ULL;
+    std::uint64_t h =
+        (p.id + 1) * 0x9E3779B97F4A7C15ULL ^ static_cast<std::uint64_t>(p.parent + 1) * 0xD1B54A32D192ED03ULL;
     h ^= h >> 29;
     return static_cast<std::size_t>(h * 0xBF58476D1CE4E5B9ULL ^ h >> 32);
   }
@@ -54,7 +55,8 @@ KvTrace make_kv_trace(std::span<const TraceRow> rows, std::size_t most) {
       out.nodes.push_back(parent = it->second);
     }
     out.longest = std::max(out.longest, row.blocks.size());
-    out.tokens += std::min(static_cast<std::uint64_t>(row.input_length), row.blocks.size() * std::uint64_t{kTraceBlock});
+    out.tokens += std::min(static_cast<std::uint64_t>(row.input_length),
+                           row.blocks.size() * std::uint64_t{kTraceBlock});
   }
   out.begin.push_back(out.nodes.size());
   for (std::size_t i = out.size(); i-- > 0;) out.at_s[i] -= out.at_s[0];
@@ -63,8 +65,10 @@ KvTrace make_kv_trace(std::span<const TraceRow> rows, std::size_t most) {
 
 std::uint64_t optimum_hits(const KvTrace& trace, std::uint64_t capacity) {
   const std::vector<std::size_t> next = next_uses(trace);
-  std::vector<std::size_t> kept(static_cast<std::size_t>(trace.distinct), kNever);  // its next use; kNever = not kept
-  // The one that goes first: latest use, then deepest. Entries whose block has been asked for since are stale.
+  std::vector<std::size_t> kept(static_cast<std::size_t>(trace.distinct),
+                                kNever);  // its next use; kNever = not kept
+  // The one that goes first: latest use, then deepest. Entries whose block has been asked for since are
+  // stale.
   using Entry = std::tuple<std::size_t, std::size_t, std::int32_t>;
   std::priority_queue<Entry> order;
   std::uint64_t hits = 0, count = 0;

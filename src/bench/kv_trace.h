@@ -1,8 +1,8 @@
-// A trace as the caches see it: requests that ask for chains of blocks. A block is what it is by its id and all ids
-// before it, so it is a node of a tree; nodes are numbered in the order in which they first appear.
+// A trace as the caches see it: requests that ask for chains of blocks. A block is what it is by its id and
+// all ids before it, so it is a node of a tree; nodes are numbered in the order in which they first appear.
 //
-// And the best that any cache could do with it. The rule of every hit rate here: a block counts only if all before it
-// in its request hit. Immutable after creation; pure functions; any thread.
+// And the best that any cache could do with it. The rule of every hit rate here: a block counts only if all
+// before it in its request hit. Immutable after creation; pure functions; any thread.
 #pragma once
 
 #include <cstddef>
@@ -31,9 +31,9 @@ struct KvTrace {
 /// Rows without ids are left out; `most` rows at most.
 KvTrace make_kv_trace(std::span<const TraceRow> rows, std::size_t most = SIZE_MAX);
 
-/// Hits of a cache that knows the future: after each request it keeps, of what it had and what the request brought, the
-/// `capacity` blocks that are asked for soonest. A parent is never asked for later than its child, so what is kept has
-/// no gaps, and no policy of any kind has more hits.
+/// Hits of a cache that knows the future: after each request it keeps, of what it had and what the request
+/// brought, the `capacity` blocks that are asked for soonest. A parent is never asked for later than its
+/// child, so what is kept has no gaps, and no policy of any kind has more hits.
 std::uint64_t optimum_hits(const KvTrace& trace, std::uint64_t capacity);
 
 }  // namespace barg::bench

@@ -93,6 +93,8 @@ Json requests_json(const RunReport& r) {
                        {"rate_limited", r.rate_limited}});
 }
 
+}  // namespace
+
 Json run_json(const ServeOptions& options, const RunReport& r) {
   Json goodput;
   if (r.goodput_requests_per_s) {
@@ -134,6 +136,8 @@ Json run_json(const ServeOptions& options, const RunReport& r) {
                                   {"reconnects", r.reconnects}}));
   return out;
 }
+
+namespace {
 
 Json workload_json(const ServeOptions& options) {
   const ServeWorkload& w = options.workload;

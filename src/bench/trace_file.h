@@ -1,6 +1,7 @@
-// Files of one JSON object a line, and traces in Mooncake's format in particular: {timestamp (ms), input_length,
-// output_length, hash_ids}. An id stands for a block of 512 tokens; equal ids behind equal ids are equal blocks.
-// Files are hostile: every value is checked, and an error names the line. Pure functions; any thread.
+// Files of one JSON object a line, and traces in Mooncake's format in particular: {timestamp (ms),
+// input_length, output_length, hash_ids}. An id stands for a block of 512 tokens; equal ids behind equal ids
+// are equal blocks. Files are hostile: every value is checked, and an error names the line. Pure functions;
+// any thread.
 #pragma once
 
 #include <cstdint>

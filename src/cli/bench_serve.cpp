@@ -2,20 +2,15 @@
 // src/bench; here are the flags, the progress line and the files.
 #include "cli/bench_serve.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
-#include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <ostream>
 
 #include "base/json.h"
 #include "bench/serve_bench.h"
 #include "bench/serve_output.h"
 #include "bench/serve_plots.h"
+#include "cli/bench_terminal.h"
 #include "cli/exit_codes.h"
 #include "cli/http_client.h"
 #include "cli/signals.h"
@@ -69,12 +64,58 @@ constexpr CommandFlag kFlags[] = {
     {"--svg", "DIR", "Draw plots into this folder."},
 };
 
-int failed(Io& io, const std::string& sentence, int code) {
-  io.err << "error: " << sentence << "\n";
-  return code;
+int write_files(const Invocation& invocation, const bench::ServeOptions& options,
+                const bench::ServeBenchResult& result) {
+  Io& io = invocation.io;
+  std::vector<std::pair<std::string, std::string>> files;
+  if (invocation.has("--json"))
+    files.emplace_back(invocation.get("--json"), bench::report_json(options, result.reports));
+  if (invocation.has("--csv")) files.emplace_back(invocation.get("--csv"), bench::report_csv(result.samples));
+  if (invocation.has("--svg")) {
+    for (auto& [name, svg] : bench::report_plots(result.reports, result.samples))
+      files.emplace_back(invocation.get("--svg") + "/" + name, std::move(svg));
+  }
+  return write_bench_files(io, files);
 }
 
-// The first model the server lists.
+int run_bench_serve(Invocation& invocation) {
+  Io& io = invocation.io;
+  Result<bench::ServeOptions> options = serve_bench_options(invocation);
+  if (!options) return bench_failed(io, options.error().message, kExitUsage);
+  if (const std::string path = unwritable(invocation, {"--json", "--csv"}); !path.empty())
+    return bench_failed(io, "cannot write " + path + ".", kExitCannotCreate);
+  std::atomic<bool> stop = false;
+  SignalWatch signals;
+  if (options->body.model.empty()) {
+    Result<std::string> model = first_model(options->target);
+    if (!model) return bench_failed(io, model.error().message, kExitUnavailable);
+    options->body.model = std::move(*model);
+  }
+  signals.arm([&] { stop = true; }, [] { std::_Exit(130); });
+  ServeProgressLine progress(io);
+  const bench::ServeBenchHooks hooks{
+      .loop = {.progress = [&](const bench::ServeProgress& p) { progress.draw(p); }, .stop = &stop},
+      .begin = [&](const std::string& name, bool warmup) { progress.begin(warmup ? "warm-up" : name); },
+      .end =
+          [&](const bench::RunReport& report) {
+            progress.clear();
+            io.out << bench::report_table(*options, report) << "\n" << std::flush;
+          }};
+  const Result<bench::ServeBenchResult> result = bench::run_serve_bench(*options, hooks);
+  progress.clear();
+  signals.arm([] { std::_Exit(130); }, [] { std::_Exit(130); });
+  if (!result) {
+    const bool nobody = result.error().code == ErrorCode::kUnavailable;
+    return bench_failed(io, result.error().message, nobody ? kExitUnavailable : kExitFailure);
+  }
+  if (result->reports.size() > 1) io.out << bench::sweep_table(result->reports) << std::flush;
+  const int written = write_files(invocation, *options, *result);
+  if (written != kExitOk) return written;
+  return result->all_answered() && result->reports.size() == options->loads.size() ? kExitOk : kExitFailure;
+}
+
+}  // namespace
+
 Result<std::string> first_model(const bench::ServeTarget& target) {
   const Url url{.host = target.host, .port = target.port};
   const Result<ClientResponse> answer =
@@ -91,124 +132,6 @@ Result<std::string> first_model(const bench::ServeTarget& target) {
   if (id == nullptr || !id->is_string()) return fail(ErrorCode::kBadFile, asked + " lists no model; name the --model.");
   return id->as_string();
 }
-
-// Columns of the terminal on stderr; a line that wraps could not be drawn over.
-std::size_t terminal_width() {
-  winsize size{};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
-
-// One line on a terminal that is drawn over.
-class ProgressLine {
- public:
-  explicit ProgressLine(Io& io) : io_(io) {}
-
-  void begin(std::string name) { name_ = std::move(name); }
-  void draw(const bench::ServeProgress& p) {
-    if (!io_.err_is_terminal) return;
-    double share = 0;
-    if (p.total && *p.total > 0) share = static_cast<double>(p.answered + p.failed) / static_cast<double>(*p.total);
-    if (!p.total && p.duration_s) share = std::min(1.0, p.elapsed_s / *p.duration_s);
-    const std::size_t width = terminal_width();
-    const std::size_t bar = std::clamp<std::size_t>(width, 80, 96) - 72;
-    const auto filled = static_cast<std::size_t>(std::min(share, 1.0) * static_cast<double>(bar));
-    std::string line = name_ + " [" + std::string(filled, '#') + std::string(bar - filled, '.') + "] " +
-                       std::to_string(p.answered) + (p.total ? "/" + std::to_string(*p.total) : "") + " answered, " +
-                       std::to_string(p.in_flight) + " in flight, ";
-    if (p.failed > 0) line += std::to_string(p.failed) + " failed, ";
-    const double rate = p.elapsed_s > 0 ? static_cast<double>(p.pieces) / p.elapsed_s : 0;
-    line += std::to_string(static_cast<long>(rate)) + " chunks/s, " + std::to_string(static_cast<long>(p.elapsed_s)) + " s";
-    io_.err << "\r" << line.substr(0, width - 1) << "\x1b[K" << std::flush;
-    drawn_ = true;
-  }
-  void clear() {
-    if (drawn_) io_.err << "\r\x1b[K" << std::flush;
-    drawn_ = false;
-  }
-
- private:
-  Io& io_;
-  std::string name_;
-  bool drawn_ = false;
-};
-
-bool write_file(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.close();
-  return !out.fail();
-}
-
-// Before the run: an hour of measuring must not end in a file that cannot be written. A run that fails leaves no
-// empty file.
-std::string unwritable(const Invocation& invocation) {
-  std::error_code error;
-  for (const char* flag : {"--json", "--csv"}) {
-    if (!invocation.has(flag)) continue;
-    const std::string path = invocation.get(flag);
-    const bool there = std::filesystem::exists(path, error);
-    if (!std::ofstream(path, std::ios::app)) return path;
-    if (!there) std::filesystem::remove(path, error);
-  }
-  error.clear();
-  if (invocation.has("--svg")) std::filesystem::create_directories(invocation.get("--svg"), error);
-  return error ? invocation.get("--svg") : "";
-}
-
-int write_files(const Invocation& invocation, const bench::ServeOptions& options,
-                const bench::ServeBenchResult& result) {
-  Io& io = invocation.io;
-  std::vector<std::pair<std::string, std::string>> files;
-  if (invocation.has("--json"))
-    files.emplace_back(invocation.get("--json"), bench::report_json(options, result.reports));
-  if (invocation.has("--csv")) files.emplace_back(invocation.get("--csv"), bench::report_csv(result.samples));
-  if (invocation.has("--svg")) {
-    for (auto& [name, svg] : bench::report_plots(result.reports, result.samples))
-      files.emplace_back(invocation.get("--svg") + "/" + name, std::move(svg));
-  }
-  for (const auto& [path, text] : files) {
-    if (!write_file(path, text)) return failed(io, "cannot write " + path + ".", kExitCannotCreate);
-  }
-  return kExitOk;
-}
-
-int run_bench_serve(Invocation& invocation) {
-  Io& io = invocation.io;
-  Result<bench::ServeOptions> options = serve_bench_options(invocation);
-  if (!options) return failed(io, options.error().message, kExitUsage);
-  if (const std::string path = unwritable(invocation); !path.empty())
-    return failed(io, "cannot write " + path + ".", kExitCannotCreate);
-  std::atomic<bool> stop = false;
-  SignalWatch signals;
-  if (options->body.model.empty()) {
-    Result<std::string> model = first_model(options->target);
-    if (!model) return failed(io, model.error().message, kExitUnavailable);
-    options->body.model = std::move(*model);
-  }
-  signals.arm([&] { stop = true; }, [] { std::_Exit(130); });
-  ProgressLine progress(io);
-  const bench::ServeBenchHooks hooks{
-      .loop = {.progress = [&](const bench::ServeProgress& p) { progress.draw(p); }, .stop = &stop},
-      .begin = [&](const std::string& name, bool warmup) { progress.begin(warmup ? "warm-up" : name); },
-      .end =
-          [&](const bench::RunReport& report) {
-            progress.clear();
-            io.out << bench::report_table(*options, report) << "\n" << std::flush;
-          }};
-  const Result<bench::ServeBenchResult> result = bench::run_serve_bench(*options, hooks);
-  progress.clear();
-  signals.arm([] { std::_Exit(130); }, [] { std::_Exit(130); });
-  if (!result) {
-    const bool nobody = result.error().code == ErrorCode::kUnavailable;
-    return failed(io, result.error().message, nobody ? kExitUnavailable : kExitFailure);
-  }
-  if (result->reports.size() > 1) io.out << bench::sweep_table(result->reports) << std::flush;
-  const int written = write_files(invocation, *options, *result);
-  if (written != kExitOk) return written;
-  return result->all_answered() && result->reports.size() == options->loads.size() ? kExitOk : kExitFailure;
-}
-
-}  // namespace
 
 const Command kBenchServeCommand{
     .name = "bench serve",

@@ -1,8 +1,5 @@
 // Reads the flags of `barg bench serve`.
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <limits>
 
 #include "base/json.h"
 #include "cli/bench_serve.h"
@@ -15,76 +12,7 @@ namespace {
 using bench::ServeLoad;
 using bench::ServeOptions;
 
-// Reads one flag after another and remembers the first sentence that is wrong.
-class Flags {
- public:
-  explicit Flags(const Invocation& invocation) : invocation_(invocation) {}
-
-  bool has(const char* flag) const { return invocation_.has(flag); }
-  std::string text(const char* flag) const { return invocation_.get(flag); }
-  bool failed() const { return !problem_.empty(); }
-  const std::string& problem() const { return problem_; }
-  void refuse(std::string sentence) {
-    if (problem_.empty()) problem_ = std::move(sentence);
-  }
-
-  template <class T>
-  void number(const char* flag, T& out, double low, double high) {
-    if (has(flag)) out = read<T>(flag, text(flag), low, high).value_or(out);
-  }
-
-  template <class T>
-  std::vector<T> numbers(const char* flag, double low, double high) {
-    std::vector<T> out;
-    if (!has(flag)) return out;
-    for (const std::string& item : split_list(text(flag)))
-      out.push_back(read<T>(flag, item, low, high).value_or(T(1)));
-    if (out.empty()) refuse(std::string(flag) + " is an empty list.");
-    return out;
-  }
-
-  std::optional<double> seconds(const char* flag, const std::string& value) {
-    const std::optional<double> s = read_seconds(value);
-    if (!s || *s <= 0) refuse(std::string(flag) + ": expected a time as 30s or 500ms, got '" + value + "'.");
-    return s;
-  }
-
- private:
-  template <class T>
-  std::optional<T> read(const char* flag, const std::string& value, double low, double high) {
-    T number{};
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (error == std::errc{} && end == value.data() + value.size() && static_cast<double>(number) >= low &&
-        static_cast<double>(number) <= high)
-      return number;
-    refuse(std::string(flag) + ": expected a number from " + show_number(low) + " to " + show_number(high) +
-           ", got '" + value.substr(0, 64) + "'.");
-    return std::nullopt;
-  }
-
-  const Invocation& invocation_;
-  std::string problem_;
-};
-
-void read_target(Flags& flags, ServeOptions& out) {
-  out.url = flags.has("--url") ? flags.text("--url") : "http://127.0.0.1:8000";
-  if (out.url.starts_with("https://")) {
-    return flags.refuse("--url: HTTPS is not supported; measure the server behind its TLS proxy (http://...).");
-  }
-  const Result<Url> url = parse_url(out.url);
-  if (!url) return flags.refuse("--url: " + url.error().message);
-  out.target.host = url->host;
-  out.target.port = url->port;
-  std::string path = url->path;
-  while (path.ends_with('/')) path.pop_back();
-  if (path.ends_with("/v1")) path.resize(path.size() - 3);
-  out.target.base_path = path;
-  out.target.api_key = flags.text("--api-key");
-  if (out.target.api_key.find_first_of("\r\n") != std::string::npos)
-    flags.refuse("--api-key holds a line break.");
-}
-
-void read_body(Flags& flags, ServeOptions& out) {
+void read_body(BenchFlags& flags, ServeOptions& out) {
   const std::string api = flags.has("--endpoint") ? flags.text("--endpoint") : "completions";
   if (api != "completions" && api != "chat") flags.refuse("--endpoint must be completions or chat, got '" + api + "'.");
   out.body.api = api == "chat" ? bench::ServeApi::kChat : bench::ServeApi::kCompletions;
@@ -106,7 +34,7 @@ void read_body(Flags& flags, ServeOptions& out) {
   out.body.extra_members = text.substr(1, text.size() - 2);
 }
 
-void read_workload(Flags& flags, ServeOptions& out) {
+void read_workload(BenchFlags& flags, ServeOptions& out) {
   bench::ServeWorkload& w = out.workload;
   flags.number("--input-len", w.input_length, 1, 10'000'000);
   flags.number("--output-len", w.output_length, 1, 10'000'000);
@@ -131,7 +59,7 @@ void read_workload(Flags& flags, ServeOptions& out) {
     flags.refuse("--prompt-ids needs --endpoint completions.");
 }
 
-void read_loads(Flags& flags, ServeOptions& out) {
+void read_loads(BenchFlags& flags, ServeOptions& out) {
   const std::vector<int> concurrency = flags.numbers<int>("--concurrency", 1, 65'536);
   const std::vector<double> rates = flags.numbers<double>("--rate", 1e-6, 1e6);
   if (!concurrency.empty() && !rates.empty())
@@ -160,7 +88,7 @@ void read_loads(Flags& flags, ServeOptions& out) {
   }
 }
 
-void read_slo(Flags& flags, bench::ServeSlo& slo) {
+void read_slo(BenchFlags& flags, bench::ServeSlo& slo) {
   if (!flags.has("--slo")) return;
   for (const std::string& item : split_list(flags.text("--slo"))) {
     const std::size_t equals = std::min(item.find('='), item.size());
@@ -178,10 +106,28 @@ void read_slo(Flags& flags, bench::ServeSlo& slo) {
 
 }  // namespace
 
+void read_bench_target(BenchFlags& flags, ServeOptions& out) {
+  out.url = flags.has("--url") ? flags.text("--url") : "http://127.0.0.1:8000";
+  if (out.url.starts_with("https://")) {
+    return flags.refuse("--url: HTTPS is not supported; measure the server behind its TLS proxy (http://...).");
+  }
+  const Result<Url> url = parse_url(out.url);
+  if (!url) return flags.refuse("--url: " + url.error().message);
+  out.target.host = url->host;
+  out.target.port = url->port;
+  std::string path = url->path;
+  while (path.ends_with('/')) path.pop_back();
+  if (path.ends_with("/v1")) path.resize(path.size() - 3);
+  out.target.base_path = path;
+  out.target.api_key = flags.text("--api-key");
+  if (out.target.api_key.find_first_of("\r\n") != std::string::npos)
+    flags.refuse("--api-key holds a line break.");
+}
+
 Result<ServeOptions> serve_bench_options(const Invocation& invocation) {
-  Flags flags(invocation);
+  BenchFlags flags(invocation);
   ServeOptions out;
-  read_target(flags, out);
+  read_bench_target(flags, out);
   read_body(flags, out);
   read_workload(flags, out);
   read_loads(flags, out);

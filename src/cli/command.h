@@ -64,6 +64,6 @@ extern const Command kServeCommand, kChatCommand, kCompleteCommand, kInspectComm
     kRenderCommand, kHealthCommand, kConfigCommand, kVersionCommand, kBenchCommand, kCacheCommand;
 // Under `barg bench` and `barg cache`; their names are two words.
 extern const Command kCacheLsCommand, kCacheVerifyCommand, kCacheGcCommand;
-extern const Command kBenchModelCommand, kBenchServeCommand;
+extern const Command kBenchModelCommand, kBenchServeCommand, kBenchKvCommand;
 
 }  // namespace barg::cli

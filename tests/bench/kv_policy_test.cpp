@@ -1,10 +1,11 @@
 // The policy simulator: the figures of the reference traces, and small traces whose outcome is plain.
+#include "bench/kv_policy.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdio>
 
 #include "base/env.h"
-#include "bench/kv_policy.h"
 #include "support/data.h"
 
 namespace barg::bench {
@@ -19,8 +20,8 @@ KvTrace trace_of(const Requests& requests) {
   return make_kv_trace(rows);
 }
 
-KvPolicyOptions sized(std::int64_t device, std::int64_t dram = 0, std::int64_t disk = 0, std::int64_t remote = 0,
-                      KvWrite write = KvWrite::kBack) {
+KvPolicyOptions sized(std::int64_t device, std::int64_t dram = 0, std::int64_t disk = 0,
+                      std::int64_t remote = 0, KvWrite write = KvWrite::kBack) {
   return {.blocks = {device, dram, disk, remote}, .lru = false, .write = write};
 }
 
@@ -79,8 +80,8 @@ TEST(KvPolicy, AGapEndsTheRun) {
 TEST(KvPolicy, ADiskTakesWhatWasReadOrCameBack) {
   Requests requests;
   for (std::uint64_t i = 0; i < 40; ++i) requests.push_back({100 + 2 * i, 101 + 2 * i});
-  // All once: nothing is worth a write, neither behind DRAM nor alone, where a block is first copied early and then
-  // evicted.
+  // All once: nothing is worth a write, neither behind DRAM nor alone, where a block is first copied early
+  // and then evicted.
   for (const std::int64_t dram : {0, 8}) {
     const KvPolicyResult once = run_kv_policy(trace_of(requests), sized(6, dram, 200));
     EXPECT_EQ(once.tiers[2].writes, 0U) << dram;
@@ -121,11 +122,13 @@ TEST(KvPolicy, BooksBalance) {
           EXPECT_LE(t.writes, t.evictions + static_cast<std::uint64_t>(o.blocks[p]));
           EXPECT_LE(t.duplicates, 1.0);
         }
-        EXPECT_GE(r.hits(), run_kv_policy(trace, [&] {
-                              KvPolicyOptions device = sized(32);
-                              device.lru = lru;
-                              return device;
-                            }()).hits());
+        EXPECT_GE(r.hits(), run_kv_policy(trace,
+                                          [&] {
+                                            KvPolicyOptions device = sized(32);
+                                            device.lru = lru;
+                                            return device;
+                                          }())
+                                .hits());
       }
     }
   }
@@ -133,7 +136,8 @@ TEST(KvPolicy, BooksBalance) {
 
 TEST(KvPolicy, StopsWhenAsked) {
   const std::atomic<bool> stop = true;
-  const KvPolicyResult r = run_kv_policy(trace_of(mixed(1, 400)), sized(32, 64), {.progress = {}, .stop = &stop});
+  const KvPolicyResult r =
+      run_kv_policy(trace_of(mixed(1, 400)), sized(32, 64), {.progress = {}, .stop = &stop});
   EXPECT_TRUE(r.stopped);
   EXPECT_LT(r.requests, 400U);
 }
@@ -150,8 +154,8 @@ TEST(KvPolicy, TheConversationTraceMeetsItsBars) {
   EXPECT_NEAR(run_kv_policy(trace, lru).hit_rate(), 0.052, 0.005);
   lru.blocks[0] = 16'000;
   EXPECT_NEAR(run_kv_policy(trace, lru).hit_rate(), 0.263, 0.005);
-  const double small = run_kv_policy(trace, sized(1760)).hit_rate() /
-                       share(optimum_hits(trace, 1760), trace.nodes.size());
+  const double small =
+      run_kv_policy(trace, sized(1760)).hit_rate() / share(optimum_hits(trace, 1760), trace.nodes.size());
   const double large = run_kv_policy(trace, sized(1760, 16'000 - 1760)).hit_rate() /
                        share(optimum_hits(trace, 16'000), trace.nodes.size());
   EXPECT_GE(small, 0.30);
@@ -163,8 +167,8 @@ TEST(KvPolicy, TheConversationTraceMeetsItsBars) {
   const double hits = share(back.hits(), through.hits());
   EXPECT_GE(useful, 1.8);
   EXPECT_GE(hits, 0.85);
-  std::printf("of the optimum %.3f, %.3f; useful disk writes %.2fx of write-through at %.3f of its hits\n", small, large,
-              useful, hits);
+  std::printf("of the optimum %.3f, %.3f; useful disk writes %.2fx of write-through at %.3f of its hits\n",
+              small, large, useful, hits);
 }
 
 }  // namespace

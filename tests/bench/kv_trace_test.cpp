@@ -1,4 +1,7 @@
-// Traces of block ids: what is read, what is refused, and the offline optimum against all that a cache could do.
+// Traces of block ids: what is read, what is refused, and the offline optimum against all that a cache could
+// do.
+#include "bench/kv_trace.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,7 +9,6 @@
 #include <map>
 
 #include "base/env.h"
-#include "bench/kv_trace.h"
 #include "support/data.h"
 #include "support/temp_dir.h"
 
@@ -33,7 +35,8 @@ KvTrace trace_of(const std::vector<std::vector<std::uint64_t>>& requests) {
 }
 
 TEST(TraceFile, RowsComeInTheOrderOfTime) {
-  const auto rows = read_text("{\"timestamp\": 900.5, \"input_length\": 9, \"output_length\": 0}\r\n\n  \n" + kGood + "\n");
+  const auto rows =
+      read_text("{\"timestamp\": 900.5, \"input_length\": 9, \"output_length\": 0}\r\n\n  \n" + kGood + "\n");
   ASSERT_TRUE(rows) << rows.error().message;
   ASSERT_EQ(rows->size(), 2U);
   EXPECT_DOUBLE_EQ((*rows)[0].at_s, 0.005);
@@ -59,9 +62,13 @@ TEST(TraceFile, WhatIsWrongIsNamedWithItsLine) {
   expect_refused(R"({"timestamp": 1, "input_length": 1.5, "output_length": 1})", "input_length");
   expect_refused(R"({"timestamp": 1, "input_length": 1, "output_length": -1})", "output_length");
   expect_refused(R"({"timestamp": 1, "input_length": 1})", "output_length");
-  expect_refused(R"({"timestamp": 1, "input_length": 1, "output_length": 1, "hash_ids": [1, -2]})", "hash_ids");
-  expect_refused(R"({"timestamp": 1, "input_length": 1, "output_length": 1, "hash_ids": [1, "a"]})", "hash_ids");
-  expect_refused(R"({"timestamp": 1, "input_length": 1, "output_length": 1, "hash_ids": [99999999999999999999]})", ":1: ");
+  expect_refused(R"({"timestamp": 1, "input_length": 1, "output_length": 1, "hash_ids": [1, -2]})",
+                 "hash_ids");
+  expect_refused(R"({"timestamp": 1, "input_length": 1, "output_length": 1, "hash_ids": [1, "a"]})",
+                 "hash_ids");
+  expect_refused(
+      R"({"timestamp": 1, "input_length": 1, "output_length": 1, "hash_ids": [99999999999999999999]})",
+      ":1: ");
   EXPECT_EQ(read_trace("/nowhere/at/all").error().code, ErrorCode::kNotFound);
 }
 
@@ -73,10 +80,17 @@ TEST(TraceFile, DamagedLinesAreRefusedOrRead) {
     for (std::uint64_t n = 1 + rng.below(4); n > 0; --n) {
       const std::size_t at = rng.below(text.size());
       switch (rng.below(4)) {
-        case 0: text[at] = static_cast<char>(rng.below(256)); break;
-        case 1: text.erase(at, 1 + rng.below(8)); break;
-        case 2: text.insert(at, 1 + rng.below(3), "{}[],:\"9-e.\n"[rng.below(12)]); break;
-        default: text.insert(at, text.substr(rng.below(text.size()), rng.below(30)));
+        case 0:
+          text[at] = static_cast<char>(rng.below(256));
+          break;
+        case 1:
+          text.erase(at, 1 + rng.below(8));
+          break;
+        case 2:
+          text.insert(at, 1 + rng.below(3), "{}[],:\"9-e.\n"[rng.below(12)]);
+          break;
+        default:
+          text.insert(at, text.substr(rng.below(text.size()), rng.below(30)));
       }
       if (text.empty()) text = " ";
     }
@@ -94,7 +108,9 @@ TEST(TraceFile, DamagedLinesAreRefusedOrRead) {
 TEST(KvTrace, ABlockIsItsIdBehindAllIdsBeforeIt) {
   const KvTrace trace = trace_of({{1, 2, 3}, {1, 2, 4}, {}, {2, 3}, {1, 2, 3, 1}});
   ASSERT_EQ(trace.size(), 4U);  // nothing to ask for: left out
-  const auto list = [&](std::size_t i) { return std::vector(trace.request(i).begin(), trace.request(i).end()); };
+  const auto list = [&](std::size_t i) {
+    return std::vector(trace.request(i).begin(), trace.request(i).end());
+  };
   EXPECT_EQ(list(0), (std::vector<std::int32_t>{0, 1, 2}));
   EXPECT_EQ(list(1), (std::vector<std::int32_t>{0, 1, 3}));
   EXPECT_EQ(list(2), (std::vector<std::int32_t>{4, 5}));
