@@ -2,9 +2,9 @@
 
     python3 benchmarks/kv_tiers.py --barg build/barg [--rounds 5] [--json out.json] [--write docs/tiers.md]
 
-Sixteen conversations of eight turns (1,000 shared + 200 new + 64 generated tokens a turn) run side by side on a device
-pool of a quarter of what they hold, so that most histories have been evicted when their next turn comes. The modes are
-interleaved, every run on a fresh server and an empty store; medians over the rounds. Then `fits`: a pool that holds
+Sixteen conversations of eight turns (1,000 shared words, then 200 new and 64 generated tokens a turn) take turns on a
+device pool of a quarter of what they hold, so that most histories have been evicted when their next turn comes. The modes
+are interleaved, every run on a fresh server and an empty store; medians over the rounds; answers must be equal. Then `fits`: a pool that holds
 everything, tiers on beside tiers off, paired, CPU seconds and TTFT; and `restart`: the server is killed with SIGKILL
 after its run, started again, and gets the last turns once more.
 
@@ -12,15 +12,17 @@ Standard library only. Redis is Debian's redis-server on a private port; without
 """
 
 import argparse
-import csv
+import http.client
 import json
 import pathlib
+import random
 import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "end_to_end"))
@@ -49,7 +51,7 @@ class Redis:
 def tier_flags(mode, directory, redis):
     flags = []
     if "dram" in mode:
-        flags += ["--kv-tier", "dram:size=2GiB" if mode != "dram+disk" and "redis" not in mode else "dram:size=256MiB"]
+        flags += ["--kv-tier", "dram:size=2GiB" if mode == "dram" else "dram:size=256MiB"]
     if "disk" in mode:
         flags += ["--kv-tier", f"disk:path={directory},size=4GiB"]
     if "redis" in mode:
@@ -57,26 +59,88 @@ def tier_flags(mode, directory, redis):
     return flags
 
 
-def load(args, server, seed, directory, sessions=SESSIONS, turns=TURNS):
-    """One run of conversations; the report and the rows of its requests."""
-    report, rows = pathlib.Path(directory) / "report.json", pathlib.Path(directory) / "rows.csv"
-    subprocess.run(
-        [str(pathlib.Path(args.barg).resolve()), "bench", "serve", "--url", server.url, "--concurrency", str(sessions),
-         "--requests", str(sessions * turns), "--endpoint", "chat", "--turns", str(turns), "--input-len", str(NEW),
-         "--output-len", str(GENERATED), "--shared-prefix-len", str(SHARED), "--prefixes", "1", "--seed", str(seed),
-         "--json", str(report), "--csv", str(rows)],
-        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    with open(rows, newline="") as f:
-        return json.loads(report.read_text())["runs"][0], list(csv.DictReader(f))
+WORDS = ("time year people way day man thing woman life child world school state family student group country problem "
+         "hand part place case week company system program question work number night point home water room mother "
+         "area money story fact month lot right study book eye job word business issue side kind head house service "
+         "friend father power hour game line end member law car city name team minute idea body back parent face").split()
 
 
-def places(server):
-    """Prompt tokens served by place."""
-    out = {}
-    for key, value in server.metrics().items():
-        if key.startswith("barg:prompt_tokens_by_place_total{"):
-            out[key.split('place="')[1].split('"')[0]] = value
-    return out
+def words(rng, n):
+    return " ".join(rng.choice(WORDS) for _ in range(n))
+
+
+class Sessions:
+    """Turn after turn of every conversation, `parallel` requests at a time, streamed; the next one leaves when one ends."""
+
+    def __init__(self, server, seed, parallel):
+        self.server, self.parallel = server, parallel
+        rng = random.Random(seed)
+        shared = words(rng, SHARED)
+        self.history = [[{"role": "system", "content": shared}] for _ in range(SESSIONS)]
+        self.questions = [[words(rng, NEW) for _ in range(TURNS)] for _ in range(SESSIONS)]
+        self.queue = [(turn, s) for turn in range(TURNS) for s in range(SESSIONS)]
+        self.done = [0] * SESSIONS
+        self.lock = threading.Condition()
+        self.rows = []
+
+    def run(self):
+        start = time.monotonic()
+        threads = [threading.Thread(target=self.worker) for _ in range(self.parallel)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        return self.rows, time.monotonic() - start
+
+    def worker(self):
+        while True:
+            with self.lock:
+                if not self.queue:
+                    return
+                turn, s = self.queue.pop(0)
+                self.lock.wait_for(lambda: self.done[s] == turn)
+            row = self.ask(s, turn)
+            with self.lock:
+                self.rows.append(row)
+                self.done[s] = turn + 1
+                self.lock.notify_all()
+
+    def ask(self, s, turn):
+        self.history[s].append({"role": "user", "content": self.questions[s][turn]})
+        body = {"messages": self.history[s], "max_tokens": GENERATED, "temperature": 0, "ignore_eos": True, "stream": True,
+                "stream_options": {"include_usage": True}}
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=600)
+        begin, first, text, usage = time.monotonic(), None, "", {}
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        if response.status != 200:
+            raise RuntimeError(response.read())
+        for line in response:
+            if not line.startswith(b"data: {"):
+                continue
+            event = json.loads(line[6:])
+            usage = event.get("usage") or usage
+            for choice in event["choices"]:
+                if piece := choice["delta"].get("content"):
+                    first = first or time.monotonic()
+                    text += piece
+        connection.close()
+        self.history[s].append({"role": "assistant", "content": text})
+        return {"session": s, "turn": turn, "ttft_ms": 1e3 * (first - begin), "text": text, **usage}
+
+
+def figures(rows, seconds):
+    later = [r for r in rows if r["turn"] > 0]
+    ttft = sorted(r["ttft_ms"] for r in later)
+    by_tier = {}
+    for r in rows:
+        for place, n in (r["prompt_tokens_details"].get("cached_tokens_by_tier") or {}).items():
+            by_tier[place] = by_tier.get(place, 0) + n
+    return {"ttft_p50_ms": median(ttft), "ttft_p95_ms": ttft[int(0.95 * len(ttft))],
+            "tokens_per_s": sum(r["completion_tokens"] for r in rows) / seconds,
+            "input": sum(r["prompt_tokens"] for r in rows),
+            "cached": sum(r["prompt_tokens_details"]["cached_tokens"] for r in rows), "places": by_tier,
+            "answers": {f"{r['session']}.{r['turn']}": r["text"] for r in rows}}
 
 
 def median(values):
@@ -87,35 +151,37 @@ def one(args, mode, pool, seed):
     redis = Redis(4 << 30) if "redis" in mode else None
     with tempfile.TemporaryDirectory(dir=args.scratch) as directory:
         try:
-            with Server(args.barg, args.model, ["--kv-cache-memory-bytes", str(pool), "--max-num-seqs", "32",
+            with Server(args.barg, args.model, ["--kv-cache-memory-bytes", str(pool),
                                                 *tier_flags(mode, directory + "/kv", redis)]) as server:
                 cpu = server.cpu_s()
-                report, rows = load(args, server, seed, directory)
-                later = [float(r["ttft_ms"]) for r in rows if int(r["turn"]) > 0 and r["ttft_ms"]]
-                return {"ttft_p50_ms": median(later), "ttft_p95_ms": report["ttft_ms"]["p95"],
-                        "tokens_per_s": report["output_tokens_per_s"], "cpu_s": server.cpu_s() - cpu,
-                        "cached": report["cached_tokens"], "input": report["input_tokens"], "places": places(server)}
+                out = figures(*Sessions(server, seed, args.parallel).run())
+                return {**out, "cpu_s": server.cpu_s() - cpu}
         finally:
             if redis:
                 redis.stop()
 
 
 def restart(args, pool, seed):
-    """TTFT of the last turns after SIGKILL, beside the same on an empty store."""
+    """The same conversations after SIGKILL and a start on the same directory, beside an empty store."""
     with tempfile.TemporaryDirectory(dir=args.scratch) as directory:
         flags = ["--kv-cache-memory-bytes", str(pool), "--kv-tier", f"disk:path={directory}/kv,size=4GiB"]
         server = Server(args.barg, args.model, flags)
-        load(args, server, seed, directory)
+        first = figures(*Sessions(server, seed, args.parallel).run())
         time.sleep(3)
         server.process.send_signal(signal.SIGKILL)
         server.process.wait()
         out = {}
         for name, store in (("warm", flags), ("cold", flags[:2])):
             with Server(args.barg, args.model, store) as again:
-                report, _ = load(args, again, seed, directory)
-                out[name] = {"ttft_p50_ms": report["ttft_ms"]["p50"], "tokens_per_s": report["output_tokens_per_s"],
-                             "places": places(again), "ready_s": again.ready_s}
+                out[name] = {**figures(*Sessions(again, seed, args.parallel).run()), "ready_s": again.ready_s}
+            if out[name]["answers"] != first["answers"]:
+                raise RuntimeError(f"{name}: other answers")
         return out
+
+
+def show(name, run):
+    print(name, {k: round(v, 1) if isinstance(v, float) else v for k, v in run.items() if k != "answers"},
+          file=sys.stderr, flush=True)
 
 
 def table(results, modes):
@@ -139,6 +205,7 @@ def main():
     p.add_argument("--barg", default="build/barg", type=lambda s: pathlib.Path(s).resolve())
     p.add_argument("--model", default="smollm2", type=model_path)
     p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--parallel", type=int, default=2, help="requests in flight")
     p.add_argument("--bytes-per-token", type=int, default=23040, help="KV of one token (barg inspect says it)")
     p.add_argument("--scratch", help="where the disk tier's directory is made (default: the system's temporary one)")
     p.add_argument("--json")
@@ -154,7 +221,9 @@ def main():
         for r in range(args.rounds):
             for mode in modes[r % len(modes):] + modes[:r % len(modes)]:
                 results[mode].append(one(args, mode, bytes_ // 4, 100 + r))
-                print(f"round {r + 1} {mode:16} {results[mode][-1]}", file=sys.stderr, flush=True)
+                show(f"round {r + 1} {mode}", results[mode][-1])
+            if len({json.dumps(results[m][r]["answers"], sort_keys=True) for m in modes}) != 1:
+                raise RuntimeError("tiers changed an answer")
         out["modes"] = results
         text.append(f"Pool: a quarter of {WORKING_SET:,} tokens. {args.rounds} interleaved rounds, medians; ratios are medians "
                     "of the rounds' ratios.\n\n" + table(results, modes))
@@ -165,7 +234,8 @@ def main():
             for mode in ("off", modes[-1])[:: 1 if r % 2 else -1]:
                 pair[mode] = one(args, mode, bytes_ * 2, 200 + r)
             pairs.append(pair)
-            print(f"fits {r + 1}: {pair}", file=sys.stderr, flush=True)
+            for mode, run in pair.items():
+                show(f"fits {r + 1} {mode}", run)
         ratio = lambda key: median([p[modes[-1]][key] / p["off"][key] for p in pairs])  # noqa: E731
         out["fits"] = pairs
         text.append(f"Everything fits, {modes[-1]} against off: {ratio('cpu_s'):.3f}x CPU seconds, "
@@ -173,7 +243,9 @@ def main():
     if "restart" in parts:
         runs = [restart(args, bytes_ // 4, 300 + r) for r in range(max(1, args.rounds // 2))]
         out["restart"] = runs
-        print(f"restart {runs}", file=sys.stderr, flush=True)
+        for run in runs:
+            show("restart warm", run["warm"])
+            show("restart cold", run["cold"])
         text.append("After SIGKILL and a start on the same directory, the same conversations: TTFT p50 "
                     f"{median([r['warm']['ttft_p50_ms'] / r['cold']['ttft_p50_ms'] for r in runs]):.2f}x of an empty store, "
                     f"tokens/s {median([r['warm']['tokens_per_s'] / r['cold']['tokens_per_s'] for r in runs]):.2f}x.")
