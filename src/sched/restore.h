@@ -66,6 +66,7 @@ struct Restore {
   RestorePlan plan;
   double started_s = 0, deadline_s = 0;
   std::array<Got, kNumPlaces> got{};
+  bool gave_up = false;               ///< the deadline has passed
   std::int32_t lost_to = 0;           ///< behind the last block that will not come; 0 = none
 
   // -- predicted against actual

@@ -28,7 +28,7 @@ inline constexpr std::size_t kNumRestoreChoices = 3;
 struct PlannerRules {
   RestoreMode mode = RestoreMode::kAuto;
   std::int32_t trial_blocks = 16;  ///< read at first from a tier that nobody has measured
-  double both_gain = 0.9;          ///< both ends work for one sequence: only if that takes this share of the better
+  double both_gain = 0.8;          ///< both ends work for one sequence: only if that takes this share of the better
   double deadline_most = 4;        ///< times the forecast, but not longer than recomputing would take
   double deadline_least = 1.5;     ///< times the forecast, whatever recomputing would take
   double deadline_floor_s = 0.1;   ///< machines stutter

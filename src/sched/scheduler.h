@@ -208,6 +208,7 @@ class Scheduler {
   bool in_production(Sequence& s);
   bool full() const;
   std::vector<std::int64_t> kept_blocks() const;
+  void add_needs(std::vector<std::int64_t>& keep) const;
   std::int32_t unfinished_prefills() const;
   void top_up();
   StepPlan launch();
@@ -221,6 +222,8 @@ class Scheduler {
     std::unordered_map<std::uint64_t, Sequence*> lookups, loads;
     std::uint64_t last_id = 0;
     std::int32_t recomputed = 0;  // runs, since a slow tier was measured
+    /// Where the last load passed its deadline: bytes a second it had reached. 0 = it ended in time.
+    std::array<double, kNumPlaces> passed{};
     std::vector<kv::LoadSlot> slots;      // scratch
     std::vector<kv::Departed> departed;   // scratch
     double block_bytes = 0, tail_bytes = 0;  // read for each block; for the windows at the end of a run
@@ -244,7 +247,9 @@ class Scheduler {
   std::int32_t meeting_point(const Sequence& s) const;
   void adopt(Sequence& s);
   void pass(Sequence& s, std::int32_t to);
+  void note_deadline(Sequence& s, double now);
   void give_up_load(Sequence& s);
+  void end_load(Sequence& s, double now);
   void load_more(Sequence& s, double now);
   void cancel_load(Sequence& s);
   void leave_restore(Sequence& s);

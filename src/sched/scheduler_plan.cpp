@@ -275,13 +275,17 @@ std::vector<std::int64_t> Scheduler::kept_blocks() const {
     const double share = config_.options.watermark * static_cast<double>(kv_.total(g));
     keep[static_cast<std::size_t>(g)] = static_cast<std::int64_t>(std::ceil(share));
   }
+  add_needs(keep);
+  return keep;
+}
+
+void Scheduler::add_needs(std::vector<std::int64_t>& keep) const {
   for (const Sequence* s : running_) {
     for (std::int32_t g = 0; g < kv_.num_groups(); ++g) {
       const std::int64_t need = kv_.blocks_needed(g, s->expected, config_.max_rows) - kv_.held(s->kv, g);
       keep[static_cast<std::size_t>(g)] += std::max<std::int64_t>(0, need);
     }
   }
-  return keep;
 }
 
 std::int32_t Scheduler::unfinished_prefills() const {

@@ -225,6 +225,12 @@ void Scheduler::choose_restore(Sequence& s, std::int32_t hit) {
                   .speeds = r.speeds,
                   .prefill = prefill_load(),
                   .explore = false};
+  for (std::size_t p = 1; p < kNumPlaces; ++p) {
+    PlaceSpeed& speed = in.speeds[p];
+    const double passed = tiers_->passed[p];
+    if (passed > 0) speed.bytes_per_s = speed.measured ? std::min(speed.bytes_per_s, passed) : passed;
+    speed.measured |= passed > 0;
+  }
   const PlannerRules& rules = config_.tiers.planner;
   r.wish = plan_restore(in, rules);
   const bool slow = r.wish.choice == RestoreChoice::kRecompute && rules.mode == RestoreMode::kAuto;
@@ -300,6 +306,7 @@ void Scheduler::start_load(Sequence& s, double now) {
   r.started_s = now;
   r.deadline_s = now + r.plan.deadline_s;
   r.lost_to = 0;
+  r.gave_up = false;
   r.got.fill({});
   LoadCommand command{.id = r.load, .parts = {}, .deadline = r.deadline_s};
   command.parts.reserve(tiers_->slots.size());
@@ -327,6 +334,7 @@ void Scheduler::take_part(const PartLoaded& part, double now) {
   if (!part.ok || idx(part.from) == 0 || idx(part.from) >= kNumPlaces) {
     ++tier_counters_.parts_failed;
     kv_.part_failed(s.kv, part.index, part.group);
+    if (now >= r.deadline_s) note_deadline(s, now);
     r.lost_to = std::max(r.lost_to, part.index + 1);
   } else {
     ++tier_counters_.parts_loaded;
@@ -346,7 +354,7 @@ void Scheduler::follow_load(Sequence& s, double now) {
   Restore& r = *s.restore;
   const std::int32_t b = kv_.block_tokens();
   if (now >= r.deadline_s && kv_.load_pending(s.kv) > 0) {
-    ++tier_counters_.deadlines;
+    note_deadline(s, now);
     give_up_load(s);
   }
   adopt(s);
@@ -362,9 +370,7 @@ void Scheduler::follow_load(Sequence& s, double now) {
   const bool nothing_comes = kv_.loading(s.kv) && kv_.load_pending(s.kv) == 0;
   if (nothing_comes && s.scheduled == kv_.load_first(s.kv) * b) pass(s, kv_.load_last(s.kv));
   if (!kv_.loading(s.kv)) {
-    std::erase(tiers_->active, &s);
-    r.state = RestoreState::kDone;
-    load_more(s, now);
+    end_load(s, now);
   } else {
     r.state = s.scheduled < kv_.load_first(s.kv) * b ? RestoreState::kMeeting : RestoreState::kReloading;
   }
@@ -419,6 +425,16 @@ void Scheduler::pass(Sequence& s, std::int32_t to) {
   if (pending == cancelled) tiers_->loads.erase(raw(s.restore->load));
 }
 
+/// What does not end is measured nowhere else: the tier is as slow as this load shows.
+void Scheduler::note_deadline(Sequence& s, double now) {
+  Restore& r = *s.restore;
+  if (r.gave_up) return;
+  r.gave_up = true;
+  ++tier_counters_.deadlines;
+  const std::size_t slow = idx(r.places[at((r.plan.descending ? r.plan.first : r.plan.last - 1) - r.first)]);
+  tiers_->passed[slow] = std::max(r.got[slow].bytes, tiers_->block_bytes) / std::max(now - r.started_s, 1e-6);
+}
+
 /// Too late: what has come stays, the rest is computed.
 void Scheduler::give_up_load(Sequence& s) {
   Restore& r = *s.restore;
@@ -428,6 +444,16 @@ void Scheduler::give_up_load(Sequence& s) {
     for (std::int32_t g = 0; g < kv_.num_groups(); ++g) kv_.part_failed(s.kv, i, g);
     if (kv_.load_pending(s.kv) < pending) r.lost_to = std::max(r.lost_to, i + 1);
   }
+}
+
+void Scheduler::end_load(Sequence& s, double now) {
+  Restore& r = *s.restore;
+  std::erase(tiers_->active, &s);
+  r.state = RestoreState::kDone;
+  for (std::size_t p = 1; p < kNumPlaces && !r.gave_up; ++p) {
+    if (r.got[p].bytes > 0) tiers_->passed[p] = 0;
+  }
+  load_more(s, now);
 }
 
 /// Another leg, if the run goes on: behind a trial, now with a measured speed, or behind what could be held at once.
@@ -442,9 +468,10 @@ void Scheduler::load_more(Sequence& s, double now) {
     const double seconds = std::max(got.last_s, 1e-6);
     r.speeds[p] = {.measured = true, .latency_s = got.first_s, .bytes_per_s = got.bytes / seconds};
   }
-  const std::vector<std::int64_t> keep = kept_blocks();
+  std::vector<std::int64_t> needs(at(kv_.num_groups()), 0);
+  add_needs(needs);
   for (std::int32_t g = 0; g < kv_.num_groups(); ++g) {
-    if (keep[at(g)] > kv_.available(g)) return;  // others come first
+    if (needs[at(g)] > kv_.available(g)) return;  // others come first
   }
   choose_restore(s, s.scheduled);
   if (r.wish.choice == RestoreChoice::kRecompute || !reserve_run(s)) return;

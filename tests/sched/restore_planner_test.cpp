@@ -267,13 +267,14 @@ TEST(RestorePlanner, RegretAgainstEverySplitIsSmall) {
                     .bytes_per_s = even * std::exp(5 * rng.uniform() - 2.5),
                     .queued_bytes = static_cast<double>(rng.below(4)) * kBlockBytes};
     }
+    c.rules.both_gain = 1;
     const RestorePlan p = c.plan();
     const double regret = p.forecast_s / brute_force(c) - 1;
     sum += regret;
     worst = std::max(worst, regret);
-    EXPECT_LT(regret, 1 / c.rules.both_gain - 1 + 0.05) << rounds;
+    EXPECT_LT(regret, 0.02) << rounds;
   }
-  EXPECT_LT(sum / rounds, 0.03);
+  EXPECT_LT(sum / rounds, 0.002);
   RecordProperty("worst_regret_percent", std::to_string(100 * worst));
 }
 

@@ -104,6 +104,13 @@ class FakeTiers {
   bool is_target(std::int32_t g, BlockId b) const { return targets_.contains({g, b}); }
   const std::vector<std::string>& errors() const { return errors_; }
   std::size_t stored(sched::Place p) const { return memory_[at(p)].size(); }
+  /// Every part of a block that is known lies at `p`.
+  void put(const Digest& digest, sched::Place p) {
+    for (std::int32_t g = 0; g < groups_; ++g) memory_[at(p)].insert_or_assign(Part{digest, g}, truth_.at(digest).content);
+  }
+  void forget(const Digest& digest) {
+    for (auto& m : memory_) std::erase_if(m, [&](const auto& entry) { return entry.first.first == digest; });
+  }
   /// All that DRAM holds goes to `p`.
   void move_all(sched::Place p) {
     for (const auto& [part, content] : memory_[1]) memory_[at(p)].insert_or_assign(part, content);
@@ -133,10 +140,16 @@ class FakeTiers {
     bool ok = false;
     sched::Place from = sched::Place::kNowhere;
     Content content;  // taken when the read began
+    bool late = false;  // it was read, behind the deadline
   };
   using PartId = std::pair<std::int32_t, std::int32_t>;  // index, group
+  struct Reading {
+    BlockId block = kNoBlock;
+    std::size_t place = 0;
+    double begins_s = 0, takes_s = 0;
+  };
   struct Load {
-    std::map<PartId, BlockId> left;
+    std::map<PartId, Reading> left;
   };
 
   static std::size_t at(sched::Place p) { return static_cast<std::size_t>(p); }
@@ -256,15 +269,16 @@ class FakeTiers {
     for (sched::LoadPart& part : c.parts) {
       check_facts(part.stored);
       if (part.stored.depth != part.index) error("a part of another index");
-      if (!load.left.emplace(PartId{part.index, part.group}, part.block).second) error("a part twice");
+      const auto [reading, fresh] = load.left.emplace(PartId{part.index, part.group}, Reading{.block = part.block});
+      if (!fresh) error("a part twice");
       if (!targets_.emplace(part.group, part.block).second) error("two loads into one block");
       if (is_reserved && !is_reserved(part.group, part.block)) error("a load into a block that is not reserved");
       device_.fill(part.group, part.block, {});  // from now on it may hold anything
-      schedule(c, std::move(part));
+      schedule(c, std::move(part), reading->second);
     }
   }
 
-  void schedule(const sched::LoadCommand& c, sched::LoadPart&& part) {
+  void schedule(const sched::LoadCommand& c, sched::LoadPart&& part, Reading& reading) {
     Due due;
     due.load = c.id;
     due.from = place({part.stored.digest, part.group});
@@ -276,11 +290,14 @@ class FakeTiers {
       due.content = memory_[at(due.from)].at({due.part.stored.digest, due.part.group});
       const std::size_t p = at(due.from);
       const double read = config.part_bytes / config.bytes_per_s[p] * (1 + config.jitter * rng_.uniform());
-      busy_[p] = std::max(busy_[p], now_) + read;
-      when = busy_[p] + config.latency_s[p];
+      reading = {reading.block, p, std::max(busy_[p], now_), read};
+      when = reading.begins_s + read + config.latency_s[p];
+      if (reading.begins_s < c.deadline) busy_[p] = reading.begins_s + read;  // else it is not read at all
+      due.late = reading.begins_s < c.deadline && when > c.deadline;
       if (happens(config.hang_rate)) when = c.deadline + 1;
     }
     if (when > c.deadline) when = c.deadline, due.ok = false;  // late bytes stay with the tiers
+    if (when == c.deadline && happens(config.hang_rate)) when += 0.1;  // the service stutters
     queue_.emplace(when, std::move(due));
   }
 
@@ -299,8 +316,8 @@ class FakeTiers {
     if (due.ok) {
       device_.fill(due.part.group, due.part.block, due.content);
       ++counts.read[at(due.from)];
-      measure(at(due.from));
     }
+    if (due.ok || due.late) measure(at(due.from));
     ++(due.ok ? counts.ok : counts.failed);
     out.emplace_back(std::move(event));
   }
@@ -314,12 +331,17 @@ class FakeTiers {
     s.measured = true;
   }
 
+  void stop(const PartId& id, const Reading& reading) {
+    targets_.erase({id.second, reading.block});
+    if (reading.begins_s > now_) busy_[reading.place] -= reading.takes_s;
+  }
+
   void take(sched::CancelLoadCommand&& c) {
     ++counts.load_cancels;
     if (!seen_.contains(c.id) || !cancelled_.insert(c.id).second) return error("cancels no load, or one twice");
     const auto it = loads_.find(c.id);
     if (it == loads_.end()) return;  // it ended after its sequence had left it
-    for (const auto& [id, block] : it->second.left) targets_.erase({id.second, block});
+    for (const auto& [id, reading] : it->second.left) stop(id, reading);
     counts.cancelled += it->second.left.size();
     loads_.erase(it);
   }
@@ -332,7 +354,7 @@ class FakeTiers {
     const std::size_t before = left.size();
     for (auto p = left.begin(); p != left.end();) {
       const bool hit = p->first.first >= c.first && p->first.first < c.last;
-      if (hit) targets_.erase({p->first.second, p->second});
+      if (hit) stop(p->first, p->second);
       p = hit ? left.erase(p) : std::next(p);
     }
     if (left.size() == before) error("cancels parts that have ended, or twice");

@@ -27,6 +27,7 @@ struct SimConfig {
   std::int32_t max_num_seqs = 6;
   std::int32_t max_model_len = 160;
   bool prefix_caching = true;
+  kv::Eviction eviction = kv::Eviction::kS3Fifo;
   double itl_target_ms = 10;
   double stretch_max = 3;
   double watermark = 0.02;
@@ -61,9 +62,10 @@ struct SimConfig {
     c.kv.block_tokens = block_tokens;
     c.kv.enable_prefix_caching = prefix_caching;
     c.kv.key = key;
+    c.kv.eviction = eviction;
     for (const FakeGroup& g : groups) {
       c.kv.groups.push_back({g.window > 0 ? kv::GroupKind::kSlidingWindow : kv::GroupKind::kFull, g.window,
-                             g.num_blocks, 1024});
+                             g.num_blocks, static_cast<std::int64_t>(tier.part_bytes)});
     }
     c.key_root = "fake";
     c.tiers = tiers;
@@ -171,7 +173,9 @@ class Sim {
                                                      scheduler_.running().end());
     if (tiers_ != nullptr && rng_.uniform() >= config_.deaf_rate) take_tier_events();
     journal_.push_back({.kind = JournalEntry::Kind::kPlan, .now = now_, .spec = {}, .result = {}});
+    const double begin = steady_.now();
     auto p = scheduler_.plan(now_);
+    plan_seconds_ += steady_.now() - begin;
     plans_.push_back(p ? plan_bytes(*p) : std::string());
     check_oldest(before);
     if (tiers_ != nullptr) submit_tier_commands(p ? &*p : nullptr);
@@ -239,6 +243,35 @@ class Sim {
     while (plan()) {
     }
     outstanding_.empty() ? wait_for_tiers() : collect();
+  }
+
+  /// The full blocks of a prompt lie at these places (repeated).
+  std::vector<Digest> preload(const std::vector<TokenId>& prompt, const std::vector<sched::Place>& places) {
+    auto r = std::make_shared<Request>();
+    r->prompt = prompt;
+    r->sampling.max_tokens = 0;
+    Truth truth(r, 0, config_.vocab);
+    const std::vector<Digest> digests = tell_tiers(truth);
+    for (std::size_t i = 0; i < digests.size(); ++i) tiers_->put(digests[i], places[i % places.size()]);
+    return digests;
+  }
+
+  /// Time goes on to the next thing that a tier does, and it is told.
+  bool tier_event() {
+    const auto next = tiers_->next();
+    if (!next) return false;
+    now_ = std::max(now_, *next);
+    take_tier_events();
+    return true;
+  }
+  /// From now on events of the tiers are taken before every plan.
+  void hear() { config_.deaf_rate = 0; }
+  /// Time goes on to the scheduler's next deadline.
+  bool pass_deadline() {
+    const auto deadline = scheduler_.next_deadline();
+    if (!deadline) return false;
+    now_ = std::max(now_, *deadline);
+    return true;
   }
 
   /// With nothing to compute: time goes on to what happens next. Nothing if nothing does.
@@ -400,9 +433,26 @@ class Sim {
   FakeDevice& device() { return device_; }
   FakeTiers& tiers() { return *tiers_; }
   std::int64_t operations() const { return operations_; }
+  /// Real time that the scheduler has spent in plan().
+  double plan_seconds() const { return plan_seconds_; }
   const std::deque<sched::StepPlan>& outstanding() const { return outstanding_; }
   double now() const { return now_; }
   void set_now(double t) { now_ = t; }
+  /// The commands of the last plan.
+  const std::vector<sched::TierCommand>& last_commands() const { return last_commands_; }
+  void fail(RequestId id) {
+    for (auto& [key, d] : choices_) d.cut = d.cut || key.first == id;
+    take(scheduler_.fail(id, Error{ErrorCode::kInternal, "asked for", "", 0}, now_));
+    check();
+  }
+  void lose_device() {
+    ASSERT_FALSE(outstanding_.empty());
+    sched::StepResult result{.id = outstanding_.front().id, .items = {}, .seconds = 0, .fatal = {}};
+    result.fatal = Error{ErrorCode::kInternal, "lost", "", 0};
+    outstanding_.clear();
+    for (auto& [key, d] : choices_) d.cut = true;
+    take(scheduler_.apply(std::move(result), now_));
+  }
   double last_step_s() const { return last_step_s_; }
   void set_cost(CostFn f) { cost_ = f; }
   double slowness = 1;  ///< multiplies every step's time
@@ -449,7 +499,8 @@ class Sim {
     FinishReason why = FinishReason::kNone;
     std::vector<TokenId> expected = d.truth.outputs(config_.max_model_len, {2}, why);
     EXPECT_NE(d.finish, FinishReason::kNone);
-    if (d.finish == FinishReason::kAbort || (d.cut && d.finish == FinishReason::kStop)) {
+    const bool outside = d.finish == FinishReason::kStop || d.finish == FinishReason::kError;
+    if (d.finish == FinishReason::kAbort || (d.cut && outside)) {
       ASSERT_LE(d.tokens.size(), expected.size());
       expected.resize(d.tokens.size());
     } else {
@@ -565,20 +616,22 @@ class Sim {
   }
 
   /// Every full block that this choice can ever have.
-  void tell_tiers(Truth& truth) {
+  std::vector<Digest> tell_tiers(Truth& truth) {
     FinishReason why{};
     const std::vector<TokenId> outputs = truth.outputs(config_.max_model_len, {2}, why);
     const Request& r = truth.request();
     const kv::TokenView log{r.prompt, outputs, r.spans};
     Digest parent = kv::root_key("fake", r.cache_salt);
+    std::vector<Digest> digests;
     const std::int32_t b = config_.block_tokens;
     for (std::int32_t i = 0; (i + 1) * b <= log.size(); ++i) {
       const Digest digest = config_.key(parent, log, i, b);
       FakeTiers::Content content;
       for (std::int32_t j = i * b; j < (i + 1) * b; ++j) content.push_back(truth.content(j));
       tiers_->know({digest, parent, i, kv::block_fingerprint(log, i, b)}, std::move(content));
-      parent = digest;
+      digests.push_back(parent = digest);
     }
+    return digests;
   }
 
   void take_tier_events() {
@@ -595,6 +648,7 @@ class Sim {
     std::vector<sched::TierCommand> commands;
     scheduler_.take_tier_commands(commands);
     commands_.push_back(command_bytes(commands));
+    last_commands_ = commands;
     for (sched::TierCommand& c : commands) tiers_->submit(std::move(c), now_);
     if (plan != nullptr) tiers_->check_plan(*plan);
   }
@@ -642,7 +696,10 @@ class Sim {
   std::map<SeqId, std::uint64_t> seniority_;  // order of first admission
   std::vector<JournalEntry> journal_;
   std::vector<std::string> plans_, commands_;
+  std::vector<sched::TierCommand> last_commands_;
   std::int64_t operations_ = 0;
+  SteadyClock steady_;
+  double plan_seconds_ = 0;
   CostFn cost_ = &default_cost;
   double now_ = 0, last_step_s_ = 0;
   std::uint64_t requests_ = 0, sequences_ = 0;
