@@ -154,7 +154,7 @@ double ThrottledTier::turn(Line& line, std::unique_lock<std::mutex>& lock) {
   line.waiting.pop_front();
   const double rate = control_->bytes_per_s.load();
   const double takes = !over && rate > 0 ? op.bytes() / rate : 0;
-  line.free_at = std::max(line.free_at, now) + takes;
+  line.free_at = std::max(line.free_at, op.since) + takes;  // exact however late this thread is
   const double due = line.free_at + control_->latency_s.load();
   lock.unlock();
   if (over) {
