@@ -33,7 +33,8 @@ std::int32_t chunk_rows(const PrefillLoad& p, std::int32_t start) {
 double seconds(const PrefillLoad& p, std::int32_t rows, std::int32_t start, std::int32_t tokens) {
   if (tokens <= 0) return 0;
   const std::int32_t steps = (tokens + rows - 1) / rows;
-  return steps * p.cost->predict(p.decodes) + p.cost->predict(StepCost::of(start, tokens)) - p.cost->predict({});
+  return steps * p.cost->predict(p.decodes) + p.cost->predict(StepCost::of(start, tokens)) -
+         p.cost->predict({});
 }
 
 /// Costs over one run. Block indices are relative to it.
@@ -90,8 +91,9 @@ class Run {
     return end < 2 ? kNever : meeting(split(end), end) + compute(end, n_);
   }
 
-  /// The end in [1, n] with the least `cost`: a grid and the borders between tiers, then closely around the best. Costs are
-  /// concave between borders but for the change of the slowest tier, so the closer look seldom matters.
+  /// The end in [1, n] with the least `cost`: a grid and the borders between tiers, then closely around the
+  /// best. Costs are concave between borders but for the change of the slowest tier, so the closer look
+  /// seldom matters.
   template <class Cost>
   std::int32_t best_end(const Cost& cost) const {
     std::int32_t best = n_;

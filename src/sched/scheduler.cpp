@@ -412,7 +412,7 @@ void Scheduler::check_integrity() const {
     CHECK(s->bypassed <= config_.bypass_max);
   }
   CHECK(waiting == waiting_.size() && waiting_tokens == waiting_.tokens());
-  // Sequences that load take no place from others; when their loads end, there may be more than places for a while.
+  // Sequences that load take no place from others: when their loads end, there may be too many for a while.
   const std::int64_t places = (tiers_ != nullptr ? 2 : 1) * std::int64_t{config_.options.max_num_seqs};
   CHECK(running == static_cast<std::int64_t>(running_.size()) && running <= places);
   if (tiers_ != nullptr) check_tiers();

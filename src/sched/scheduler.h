@@ -11,8 +11,8 @@
 //  1. A returned plan is launched, and steps execute in the order of their ids. At most pipeline_depth + 1
 //  plans
 //     are outstanding; plan() returns nullopt beyond that. Results are applied in launch order.
-//  2. If a sequence is unfinished and not paused and nothing is outstanding, plan() returns a non-empty plan, or
-//     every such sequence waits for the tiers: then next_deadline() says when plan() goes on without them.
+//  2. If a sequence is unfinished and not paused and nothing is outstanding, plan() returns a non-empty plan,
+//     or every such sequence waits for the tiers: next_deadline() says when plan() goes on without them.
 //  3. Every sequence gets exactly one event with finish != kNone, and is named in exactly one
 //  Effects::released
 //     after the last plan that names it has been applied (or at once, if none is in flight).
@@ -134,9 +134,9 @@ class Scheduler {
   void recycle(Effects&& effects);
 
   // -- tiers below the device's pool (scheduler_tiers.cpp)
-  /// Appends what the tiers have to do, in order. Call it after every plan(), also after one that returned nullopt, and
-  /// submit everything before the plan is launched: what it evicts is saved first, and what was cancelled since the last
-  /// call is cancelled first of all.
+  /// Appends what the tiers have to do, in order. Call it after every plan(), also after one that returned
+  /// nullopt, and submit everything before the plan is launched. What was cancelled since the last call comes
+  /// first, then what the plan evicts.
   void take_tier_commands(std::vector<TierCommand>& out);
   void on_tier_event(const TierEvent& event, double now);
   /// plan() has something to do at this time even if nothing happens until then.

@@ -1,5 +1,5 @@
-// Scheduler: blocks that are saved to the tiers below the device's pool and come back from them. The states of one
-// sequence's restore are drawn in restore.h.
+// Scheduler: blocks that are saved to the tiers below the device's pool and come back from them. The states
+// of one sequence's restore are drawn in restore.h.
 #include <algorithm>
 #include <tuple>
 #include <utility>
@@ -89,8 +89,8 @@ void Scheduler::end_tiers() {
 
 // ---- the lookup
 
-/// False: not in this plan, because the tiers have not said yet what they have, or another sequence is reading the
-/// blocks that this one needs.
+/// False: not in this plan, because the tiers have not said yet what they have, or another sequence is
+/// reading the blocks that this one needs.
 bool Scheduler::may_enter(Sequence& s, double now) {
   if (!reads_cache(s) || config_.tiers.planner.mode == RestoreMode::kRecompute) return true;
   const std::int32_t b = kv_.block_tokens();
@@ -162,8 +162,8 @@ void Scheduler::take_answer(const LookupAnswer& answer) {
   find_run(r);
 }
 
-/// The blocks that can come back: those of which every full group's part lies somewhere. A window's parts count only at
-/// the run's end (window_end()).
+/// The blocks that can come back: those of which every full group's part lies somewhere. A window's parts
+/// count only at the run's end (window_end()).
 void Scheduler::find_run(Restore& r) {
   const auto groups = static_cast<std::size_t>(kv_.num_groups());
   bool open = true;
@@ -260,8 +260,8 @@ std::int32_t Scheduler::loadable(std::int32_t blocks) const {
   return blocks;
 }
 
-/// Takes blocks for the wish, or for as much of it as may be loaded at once. REQUIRES its tables to end where the
-/// wish's run begins. False: nothing has changed.
+/// Takes blocks for the wish, or for as much of it as may be loaded at once. REQUIRES its tables to end where
+/// the wish's run begins. False: nothing has changed.
 bool Scheduler::reserve_run(Sequence& s) {
   Restore& r = *s.restore;
   const std::int32_t most = loadable(r.wish.last - r.wish.first);
@@ -359,7 +359,8 @@ void Scheduler::follow_load(Sequence& s, double now) {
   }
   adopt(s);
   if (kv_.loading(s.kv)) {
-    // What will not come is computed. With windows, so is everything before it: what they read there was not loaded.
+    // What will not come is computed. With windows, so is everything before it: what they read there was not
+    // loaded.
     std::int32_t to = kv_.load_first(s.kv);
     const std::int32_t last = kv_.load_last(s.kv);
     if (tiers_->tail_bytes > 0) to = std::max(to, std::min(r.lost_to, last));
@@ -456,11 +457,13 @@ void Scheduler::end_load(Sequence& s, double now) {
   load_more(s, now);
 }
 
-/// Another leg, if the run goes on: behind a trial, now with a measured speed, or behind what could be held at once.
+/// Another leg, if the run goes on: behind a trial, now with a measured speed, or behind what could be held
+/// at once.
 void Scheduler::load_more(Sequence& s, double now) {
   Restore& r = *s.restore;
   const std::int32_t b = kv_.block_tokens(), next = s.scheduled / b;
-  const bool whole = r.plan.choice == RestoreChoice::kReload && r.lost_to == 0 && s.scheduled == r.plan.last * b;
+  const bool whole =
+      r.plan.choice == RestoreChoice::kReload && r.lost_to == 0 && s.scheduled == r.plan.last * b;
   if (!whole || next >= r.first + static_cast<std::int32_t>(r.places.size())) return;
   for (std::size_t p = 1; p < kNumPlaces; ++p) {
     const Restore::Got& got = r.got[p];

@@ -1,6 +1,7 @@
 // Small-scope model check: every order of submit, plan, collect and cancel up to a length, on three requests
 // that share a prefix and a pool that cannot hold them all. Each order is then run to its end against the
-// oracle; then the same with tiers, their events and deadlines. With BARG_TEST_LONG in the environment (scripts/test --full) the orders are two events longer.
+// oracle; then the same with tiers, their events and deadlines. With BARG_TEST_LONG in the environment
+// (scripts/test --full) the orders are two events longer.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -114,9 +115,17 @@ TEST(Exhaustive, EveryShortOrderOfEventsEndsRight) {
   }
 }
 
-// ---- with two tiers: three requests, six blocks, every order of submits, plans, results, ends, events and deadlines
+// ---- with two tiers and six blocks: every order of submits, plans, results, ends, events and deadlines
 
-enum TierOp : char { kTierSubmit, kTierPlan, kTierCollect, kTierCancel, kTierEvent, kTierDeadline, kNumTierOps };
+enum TierOp : char {
+  kTierSubmit,
+  kTierPlan,
+  kTierCollect,
+  kTierCancel,
+  kTierEvent,
+  kTierDeadline,
+  kNumTierOps
+};
 
 std::shared_ptr<Request> tier_request(int k) {
   auto r = std::make_shared<Request>();

@@ -1,5 +1,5 @@
-// The restore planner: a table of choices, properties (monotone, never worse than the singles), and regret against every
-// split and end.
+// The restore planner: a table of choices, properties (monotone, never worse than the singles), and regret
+// against every split and end.
 #include "sched/restore_planner.h"
 
 #include <gtest/gtest.h>
@@ -67,8 +67,9 @@ TEST(RestorePlanner, ChoosesByTheBreakEven) {
     double share;
     RestoreChoice choice;
   };
-  for (const Row& row : {Row{100, RestoreChoice::kReload}, Row{0.01, RestoreChoice::kRecompute},
-                         Row{1, RestoreChoice::kBoth}, Row{0.5, RestoreChoice::kBoth}, Row{2, RestoreChoice::kBoth}}) {
+  for (const Row& row :
+       {Row{100, RestoreChoice::kReload}, Row{0.01, RestoreChoice::kRecompute}, Row{1, RestoreChoice::kBoth},
+        Row{0.5, RestoreChoice::kBoth}, Row{2, RestoreChoice::kBoth}}) {
     c.speed(Place::kDisk).bytes_per_s = row.share * even;
     const RestorePlan p = c.plan();
     EXPECT_EQ(p.choice, row.choice) << row.share;
@@ -93,7 +94,8 @@ TEST(RestorePlanner, TheEndOfARunIsCutWhereReadingStopsPaying) {
 
 TEST(RestorePlanner, TiersAreReadSideBySide) {
   Case c(mixed({{50, Place::kDisk}, {50, Place::kRemote}}));
-  c.speed(Place::kDisk) = c.speed(Place::kRemote) = {.measured = true, .latency_s = 0, .bytes_per_s = 50 * kBlockBytes};
+  c.speed(Place::kDisk) =
+      c.speed(Place::kRemote) = {.measured = true, .latency_s = 0, .bytes_per_s = 50 * kBlockBytes};
   EXPECT_NEAR(c.plan().reload_s, 1, 1e-9);
   c.speed(Place::kDisk).queued_bytes = 50 * kBlockBytes;
   EXPECT_NEAR(c.plan().reload_s, 2, 1e-9);
@@ -201,7 +203,8 @@ TEST(RestorePlanner, MonotoneInBandwidthLatencyLengthAndPosition) {
     Case c(2 + rng.below(200), Place::kDisk);
     c.speed(Place::kDisk).bytes_per_s = c.break_even() * std::exp(6 * rng.uniform() - 3);
     const RestorePlan p = c.plan();
-    const double granularity = 20e-3 + kBlockBytes / c.speed(Place::kDisk).bytes_per_s;  // a block at each end
+    const double granularity =
+        20e-3 + kBlockBytes / c.speed(Place::kDisk).bytes_per_s;  // a block at each end
     EXPECT_LE(p.both_s, std::min(p.reload_s, p.recompute_s) + granularity);
     Case faster = c;
     faster.speed(Place::kDisk).bytes_per_s *= 1.5;
@@ -230,9 +233,11 @@ double brute_force(Case& c) {
     double worst = 0;
     for (std::size_t p = 1; p < kNumPlaces; ++p) {
       double blocks = 0;
-      for (std::int32_t i = s; i < e; ++i) blocks += static_cast<std::size_t>(c.places[static_cast<std::size_t>(i)]) == p;
+      for (std::int32_t i = s; i < e; ++i)
+        blocks += static_cast<std::size_t>(c.places[static_cast<std::size_t>(i)]) == p;
       const PlaceSpeed& v = c.in.speeds[p];
-      if (blocks > 0) worst = std::max(worst, v.latency_s + (v.queued_bytes + blocks * kBlockBytes) / v.bytes_per_s);
+      if (blocks > 0)
+        worst = std::max(worst, v.latency_s + (v.queued_bytes + blocks * kBlockBytes) / v.bytes_per_s);
     }
     return worst;
   };
@@ -288,8 +293,8 @@ TEST(RestorePlanner, LongRunsCostLittle) {
 TEST(RestorePlanner, TheMeetingPointSharesTheGap) {
   const CostModel model = learnt(1e-3, 0);
   const PrefillLoad load{.cost = &model, .decodes = {}, .chunk_rows = 512, .step_s = 0};
-  EXPECT_EQ(meet(load, 0, 10, 16, 0), 10);     // nothing comes: compute it all
-  EXPECT_EQ(meet(load, 0, 10, 16, 1e9), 1);    // everything comes at once: still one, so that it goes on
+  EXPECT_EQ(meet(load, 0, 10, 16, 0), 10);   // nothing comes: compute it all
+  EXPECT_EQ(meet(load, 0, 10, 16, 1e9), 1);  // everything comes at once: still one, so that it goes on
   EXPECT_EQ(meet(load, 0, 1, 16, 1), 1);
   EXPECT_NEAR(meet(load, 0, 100, 16, 1 / 16e-3), 50, 2);  // as fast as computing
   std::int32_t before = 100;

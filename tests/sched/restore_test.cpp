@@ -1,4 +1,5 @@
-// Named behaviours of restores from the tiers: who waits for whom, every way out of every state, faults, order.
+// Named behaviours of restores from the tiers: who waits for whom, every way out of every state, faults,
+// order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,9 +39,9 @@ SimConfig tiered(RestoreMode mode = RestoreMode::kReload) {
 }
 
 std::int32_t loads_in(const std::vector<sched::TierCommand>& commands) {
-  return static_cast<std::int32_t>(std::count_if(commands.begin(), commands.end(), [](const sched::TierCommand& c) {
-    return std::holds_alternative<sched::LoadCommand>(c);
-  }));
+  return static_cast<std::int32_t>(std::count_if(
+      commands.begin(), commands.end(),
+      [](const sched::TierCommand& c) { return std::holds_alternative<sched::LoadCommand>(c); }));
 }
 
 // ---- what comes back
@@ -105,7 +106,8 @@ TEST(Restore, EqualPrefixesAreReadOnce) {
     const sched::TierCounters& t = sim.scheduler().tier_counters();
     EXPECT_EQ(t.loads, 1U);
     EXPECT_GT(mode == RestoreMode::kReload ? t.load_waits : sim.scheduler().counters().deferrals, 0U);
-    EXPECT_EQ(sim.device().computed() + static_cast<std::int64_t>(t.tokens_restored), 16 * 12 + 5 + 3 * 5 + 4 * 3);
+    EXPECT_EQ(sim.device().computed() + static_cast<std::int64_t>(t.tokens_restored),
+              16 * 12 + 5 + 3 * 5 + 4 * 3);
   }
 }
 

@@ -1,6 +1,6 @@
-// A throttled tier on simulated time: a machine of known prefill rate, a tier of 2 to 64 MB/s across the break-even.
-// Regret against always reloading and always recomputing, the gain of both ends at once, and how fast a changed speed is
-// believed.
+// A throttled tier on simulated time: a machine of known prefill rate, a tier of 2 to 64 MB/s across the
+// break-even. Regret against always reloading and always recomputing, the gain of both ends at once, and how
+// fast a changed speed is believed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -113,8 +113,8 @@ TEST(Throttle, RegretIsSmallAtEverySpeedAndBothEndsWinNearTheBreakEven) {
     EXPECT_GE(better, near ? 1.3 * both : 0);
     best_gain = std::max(best_gain, better / planned);
     char line[200];
-    std::snprintf(line, sizeof line, "reload %.3f, recompute %.3f, both %.3f, planned %.3f s", reload, recompute, both,
-                  planned);
+    std::snprintf(line, sizeof line, "reload %.3f, recompute %.3f, both %.3f, planned %.3f s", reload,
+                  recompute, both, planned);
     RecordProperty("at_" + std::to_string(static_cast<int>(mb)) + "_MB_per_s", line);
   }
   EXPECT_GE(best_gain, 1.3);  // the planner finds it by itself
@@ -129,7 +129,9 @@ TEST(Throttle, AChangedSpeedFlipsTheChoiceWithin20Requests) {
     EXPECT_EQ(before == sched::RestoreChoice::kReload, !faster);
     user.sim.tiers().config.bytes_per_s[2] = faster ? fast : slow;
     int turns = 1;
-    const auto flipped = [&](sched::RestoreChoice c) { return (c == sched::RestoreChoice::kReload) == faster; };
+    const auto flipped = [&](sched::RestoreChoice c) {
+      return (c == sched::RestoreChoice::kReload) == faster;
+    };
     while (turns < 40 && !flipped(user.choice_of_a_turn())) ++turns;
     EXPECT_LE(turns, 20) << (faster ? "faster" : "slower");
   }

@@ -48,7 +48,8 @@ struct TierTotals {
     operations += sim.operations();
     for (std::size_t i = 0; i < sum.plans.size(); ++i) sum.plans[i] += c.plans[i];
     for (std::size_t i = 0; i < sum.saves.size(); ++i) sum.saves[i] += c.saves[i];
-    for (std::size_t i = 0; i < sum.blocks_restored.size(); ++i) sum.blocks_restored[i] += c.blocks_restored[i];
+    for (std::size_t i = 0; i < sum.blocks_restored.size(); ++i)
+      sum.blocks_restored[i] += c.blocks_restored[i];
     sum.lookup_timeouts += c.lookup_timeouts;
     sum.late_events += c.late_events;
     sum.trials += c.trials;
@@ -81,7 +82,8 @@ TEST(Tiers, RandomRunsWithFaults) {
   TierTotals totals;
   std::uint64_t seed = 100;
   for (int depth : {0, 1, 2}) {
-    for (const auto mode : {sched::RestoreMode::kAuto, sched::RestoreMode::kReload, sched::RestoreMode::kBoth}) {
+    for (const auto mode :
+         {sched::RestoreMode::kAuto, sched::RestoreMode::kReload, sched::RestoreMode::kBoth}) {
       for (const bool window : {false, true}) {
         for (const bool faults : {false, true}) {
           SimConfig c = tight(depth);

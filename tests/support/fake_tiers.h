@@ -1,13 +1,16 @@
-// FakeTiers: carries out the scheduler's tier commands between FakeDevice's shadow memory and shadow memories of three
-// tiers, on simulated time, and notices every breach of the contract of runtime/tier_service.h:
+// FakeTiers: carries out the scheduler's tier commands between FakeDevice's shadow memory and shadow memories
+// of three tiers, on simulated time, and notices every breach of the contract of runtime/tier_service.h:
 //
-//   - a block is saved only when it is complete and holds exactly the content that belongs to its digest, for as long as
+//   - a block is saved only when it is complete and holds exactly the content that belongs to its digest, for
+//   as long as
 //     the copy may take (an early copy is made some time later, unless the block's eviction was announced);
-//   - parts are loaded only into blocks that nobody else has, which hold rubbish until the whole part is there; no plan
+//   - parts are loaded only into blocks that nobody else has, which hold rubbish until the whole part is
+//   there; no plan
 //     names such a block, and what was cancelled is written no more;
 //   - every part of a load ends once: by an event or by a cancel, never by both.
 //
-// Delays, lost and corrupt parts, wrong speeds, tiers that do not answer: drawn from a seed. Errors are collected.
+// Delays, lost and corrupt parts, wrong speeds, tiers that do not answer: drawn from a seed. Errors are
+// collected.
 #pragma once
 
 #include <algorithm>
@@ -33,13 +36,13 @@ struct FakeTierConfig {
   std::array<double, sched::kNumPlaces> latency_s{0, 1e-6, 1e-4, 1e-3};
   std::size_t dram_parts = 1U << 20;  ///< beyond: the oldest move to the disk
   bool disk = true, remote = true;
-  double jitter = 0;         ///< a read takes up to this many times longer
-  double missing_rate = 0;   ///< parts that are gone when they are read
-  double corrupt_rate = 0;   ///< parts that verification refuses
-  double drop_save_rate = 0; ///< saves that are not carried out
-  double silent_rate = 0;    ///< lookups and parts that never end by themselves: what no service may do
-  double speed_lie = 1;      ///< reported speeds are up to this many times too high or too low
-  double hang_rate = 0;      ///< reads that take until their deadline
+  double jitter = 0;          ///< a read takes up to this many times longer
+  double missing_rate = 0;    ///< parts that are gone when they are read
+  double corrupt_rate = 0;    ///< parts that verification refuses
+  double drop_save_rate = 0;  ///< saves that are not carried out
+  double silent_rate = 0;     ///< lookups and parts that never end by themselves: what no service may do
+  double speed_lie = 1;       ///< reported speeds are up to this many times too high or too low
+  double hang_rate = 0;       ///< reads that take until their deadline
 };
 
 class FakeTiers {
@@ -86,13 +89,15 @@ class FakeTiers {
   void check_plan(const sched::StepPlan& plan) {
     if (loads_.empty()) return;
     const auto check = [this](std::int32_t g, BlockId b) {
-      if (targets_.contains({g, b})) error("a step names block " + std::to_string(b) + ", which is being loaded");
+      if (targets_.contains({g, b}))
+        error("a step names block " + std::to_string(b) + ", which is being loaded");
     };
     for (const auto& c : plan.copies) check(c.group, c.src), check(c.group, c.dst);
     for (const auto& i : plan.items) {
       for (std::int32_t g = 0; g < plan.num_groups; ++g) {
         const auto t = plan.tables[static_cast<std::size_t>(i.table_offset + g)];
-        for (std::int32_t k = 0; k < t.length; ++k) check(g, plan.block_ids[static_cast<std::size_t>(t.offset + k)]);
+        for (std::int32_t k = 0; k < t.length; ++k)
+          check(g, plan.block_ids[static_cast<std::size_t>(t.offset + k)]);
       }
     }
   }
@@ -106,7 +111,8 @@ class FakeTiers {
   std::size_t stored(sched::Place p) const { return memory_[at(p)].size(); }
   /// Every part of a block that is known lies at `p`.
   void put(const Digest& digest, sched::Place p) {
-    for (std::int32_t g = 0; g < groups_; ++g) memory_[at(p)].insert_or_assign(Part{digest, g}, truth_.at(digest).content);
+    for (std::int32_t g = 0; g < groups_; ++g)
+      memory_[at(p)].insert_or_assign(Part{digest, g}, truth_.at(digest).content);
   }
   void forget(const Digest& digest) {
     for (auto& m : memory_) std::erase_if(m, [&](const auto& entry) { return entry.first.first == digest; });
@@ -139,7 +145,7 @@ class FakeTiers {
     sched::LoadPart part;
     bool ok = false;
     sched::Place from = sched::Place::kNowhere;
-    Content content;  // taken when the read began
+    Content content;    // taken when the read began
     bool late = false;  // it was read, behind the deadline
   };
   using PartId = std::pair<std::int32_t, std::int32_t>;  // index, group
@@ -249,7 +255,8 @@ class FakeTiers {
   void check_facts(const sched::StoredBlock& b) {
     const auto it = truth_.find(b.digest);
     if (it == truth_.end()) return error("asks for a block that nobody knows");
-    if (it->second.facts.parent != b.parent || it->second.facts.depth != b.depth) error("asks with wrong facts");
+    if (it->second.facts.parent != b.parent || it->second.facts.depth != b.depth)
+      error("asks with wrong facts");
   }
 
   sched::Place place(const Part& part) const {
@@ -269,10 +276,12 @@ class FakeTiers {
     for (sched::LoadPart& part : c.parts) {
       check_facts(part.stored);
       if (part.stored.depth != part.index) error("a part of another index");
-      const auto [reading, fresh] = load.left.emplace(PartId{part.index, part.group}, Reading{.block = part.block});
+      const auto [reading, fresh] =
+          load.left.emplace(PartId{part.index, part.group}, Reading{.block = part.block});
       if (!fresh) error("a part twice");
       if (!targets_.emplace(part.group, part.block).second) error("two loads into one block");
-      if (is_reserved && !is_reserved(part.group, part.block)) error("a load into a block that is not reserved");
+      if (is_reserved && !is_reserved(part.group, part.block))
+        error("a load into a block that is not reserved");
       device_.fill(part.group, part.block, {});  // from now on it may hold anything
       schedule(c, std::move(part), reading->second);
     }
@@ -283,7 +292,8 @@ class FakeTiers {
     due.load = c.id;
     due.from = place({part.stored.digest, part.group});
     due.part = std::move(part);
-    due.ok = due.from != sched::Place::kNowhere && !happens(config.missing_rate) && !happens(config.corrupt_rate);
+    due.ok =
+        due.from != sched::Place::kNowhere && !happens(config.missing_rate) && !happens(config.corrupt_rate);
     if (happens(config.silent_rate)) return;
     double when = now_;
     if (due.from != sched::Place::kNowhere) {
@@ -296,7 +306,7 @@ class FakeTiers {
       due.late = reading.begins_s < c.deadline && when > c.deadline;
       if (happens(config.hang_rate)) when = c.deadline + 1;
     }
-    if (when > c.deadline) when = c.deadline, due.ok = false;  // late bytes stay with the tiers
+    if (when > c.deadline) when = c.deadline, due.ok = false;          // late bytes stay with the tiers
     if (when == c.deadline && happens(config.hang_rate)) when += 0.1;  // the service stutters
     queue_.emplace(when, std::move(due));
   }
@@ -338,7 +348,8 @@ class FakeTiers {
 
   void take(sched::CancelLoadCommand&& c) {
     ++counts.load_cancels;
-    if (!seen_.contains(c.id) || !cancelled_.insert(c.id).second) return error("cancels no load, or one twice");
+    if (!seen_.contains(c.id) || !cancelled_.insert(c.id).second)
+      return error("cancels no load, or one twice");
     const auto it = loads_.find(c.id);
     if (it == loads_.end()) return;  // it ended after its sequence had left it
     for (const auto& [id, reading] : it->second.left) stop(id, reading);

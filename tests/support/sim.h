@@ -88,7 +88,9 @@ struct JournalEntry {
 inline std::string command_bytes(const std::vector<sched::TierCommand>& commands) {
   std::string out;
   const auto put = [&out](auto v) { out.append(reinterpret_cast<const char*>(&v), sizeof v); };
-  const auto block = [&](const sched::StoredBlock& b) { put(b.digest), put(b.parent), put(b.depth), put(b.fingerprint); };
+  const auto block = [&](const sched::StoredBlock& b) {
+    put(b.digest), put(b.parent), put(b.depth), put(b.fingerprint);
+  };
   for (const sched::TierCommand& c : commands) {
     put(c.index());
     if (const auto* save = std::get_if<sched::SaveCommand>(&c)) {
@@ -606,7 +608,8 @@ class Sim {
   // ---- tiers
 
   void open_tiers(std::uint64_t seed) {
-    tiers_ = std::make_unique<FakeTiers>(config_.tier, device_, static_cast<std::int32_t>(config_.groups.size()), seed);
+    const auto groups = static_cast<std::int32_t>(config_.groups.size());
+    tiers_ = std::make_unique<FakeTiers>(config_.tier, device_, groups, seed);
     tiers_->is_reserved = [this](std::int32_t g, BlockId b) {
       const kv::Block& block = scheduler_.kv().pool(g)[b];
       bool in_flight = false;
@@ -638,7 +641,8 @@ class Sim {
     std::vector<sched::TierEvent> events;
     tiers_->poll(now_, events);
     for (const sched::TierEvent& e : events) {
-      journal_.push_back({.kind = JournalEntry::Kind::kTier, .now = now_, .spec = {}, .result = {}, .event = e});
+      journal_.push_back(
+          {.kind = JournalEntry::Kind::kTier, .now = now_, .spec = {}, .result = {}, .event = e});
       scheduler_.on_tier_event(e, now_);
       if (config_.check_every_step) scheduler_.check_integrity();
     }
@@ -670,7 +674,8 @@ class Sim {
     EXPECT_EQ(c.parts_asked, seen.parts_asked);
     EXPECT_EQ(c.parts_asked, c.parts_loaded + c.parts_failed + c.parts_cancelled);
     EXPECT_EQ(c.parts_asked, seen.ok + seen.failed + seen.cancelled);
-    EXPECT_EQ(c.late_events, seen.answers - c.answers + seen.ok - c.parts_loaded + seen.failed - c.parts_failed);
+    const std::uint64_t late_parts = seen.ok + seen.failed - c.parts_loaded - c.parts_failed;
+    EXPECT_EQ(c.late_events, seen.answers - c.answers + late_parts);
     EXPECT_EQ(c.saves, seen.saves);
     std::uint64_t blocks = 0;
     for (const std::uint64_t n : c.blocks_restored) blocks += n;
