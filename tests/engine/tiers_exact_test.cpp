@@ -1,0 +1,176 @@
+// A tier never changes an answer: hundreds of prompts, each cut somewhere, give the bits that they give cold, wherever
+// their prefix came from. That the tier really served is asserted each time.
+#include <gtest/gtest.h>
+
+#include "engine/tiers_support.h"
+#include "store/redis_support.h"
+#include "support/temp_dir.h"
+
+namespace barg::engine {
+namespace {
+
+using test::Answer;
+using test::bits;
+using test::TieredEngine;
+
+struct Subject {
+  const char* name;
+  const char* path;
+  const char* dtype;
+};
+void PrintTo(const Subject& s, std::ostream* os) { *os << s.name; }
+
+enum Place : std::size_t { kDevice, kDram, kDisk, kRemote };
+
+class TiersExactTest : public ::testing::TestWithParam<Subject> {
+ protected:
+  static constexpr std::size_t kPrompts = 24, kCuts = 10, kLength = 272;
+
+  void SetUp() override {
+    path_ = test::shared_data(GetParam().path);
+    if (path_.empty()) GTEST_SKIP() << test::kNoShared;
+    Rng rng(2024);
+    for (std::size_t p = 0; p < kPrompts; ++p) {
+      prompts_.push_back(test::request_for(test::random_prompt(rng, kLength)));
+      for (std::size_t c = 0; c < kCuts; ++c) {
+        auto prompt = prompts_.back().prompt;
+        prompt.resize(17 + rng.below(kLength - 17));
+        const auto own = test::random_prompt(rng, 1 + rng.below(20));
+        prompt.insert(prompt.end(), own.begin(), own.end());
+        cuts_.push_back(test::request_for(std::move(prompt)));
+      }
+    }
+    for (std::size_t i = cuts_.size(); i > 1; --i) std::swap(cuts_[i - 1], cuts_[rng.below(i)]);
+    Config cold = config(20000);
+    cold.kv.enable_prefix_caching = false;
+    expected_ = answers(TieredEngine(cold, {}).run(cuts_));
+  }
+
+  /// Room for so many tokens.
+  Config config(std::int64_t tokens) const {
+    Config c = test::tiny_config(path_);
+    c.kv.dtype = GetParam().dtype;
+    c.model.max_model_len = 320;
+    const auto files = model::ModelFiles::open(c.model.path);
+    c.kv.memory_bytes = 0;
+    const auto plan = runtime::plan_memory(c, **files);
+    c.kv.memory_bytes = static_cast<std::uint64_t>(tokens) * plan->kv_bytes_per_token;
+    c.scheduler.max_num_batched_tokens = 96;
+    return c;
+  }
+  Config small(const char* restore = "reload") const {
+    Config c = config(700);
+    c.kv.restore = restore;
+    return c;
+  }
+  std::string disk() const { return "disk:path=" + dir_.path() + "/kv,size=256MiB,admit=all"; }
+
+  static std::vector<std::string> answers(const std::vector<Answer>& all) {
+    std::vector<std::string> out;
+    for (const Answer& a : all) out.push_back(bits(a));
+    return out;
+  }
+
+  /// The cut prompts, some at a time, are answered as when they were cold, and `place` served some of their tokens.
+  void expect_served(TieredEngine& e, Place place, std::int64_t least_tokens = 320) {
+    constexpr std::size_t kAtOnce = 12;
+    std::int64_t served = 0;
+    for (std::size_t first = 0; first < cuts_.size(); first += kAtOnce) {
+      const auto begin = cuts_.begin() + static_cast<std::ptrdiff_t>(first);
+      const auto end = cuts_.begin() + static_cast<std::ptrdiff_t>(std::min(first + kAtOnce, cuts_.size()));
+      const auto got = e.run({begin, end});
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        ASSERT_EQ(bits(got[i]), expected_[first + i]) << "request " << first + i;
+        const auto& by = got[i].stats.cached_by_place;
+        EXPECT_EQ(by[0] + by[1] + by[2] + by[3], got[i].stats.cached_tokens);
+      }
+      served += test::places_of(got)[place];
+    }
+    const auto m = e.engine->metrics();
+    std::printf("[ served   ] %s: %lld of their tokens, %llu restored, plans %llu recompute %llu reload %llu both\n",
+                place_name(static_cast<sched::Place>(place)), static_cast<long long>(served),
+                static_cast<unsigned long long>(m.tiers.restore.tokens_restored),
+                static_cast<unsigned long long>(m.tiers.restore.plans[0]),
+                static_cast<unsigned long long>(m.tiers.restore.plans[1]),
+                static_cast<unsigned long long>(m.tiers.restore.plans[2]));
+    EXPECT_GE(served, least_tokens);
+    if (place == kDevice) return;
+    EXPECT_GT(m.tiers.stack.kinds[place - 1].bytes_read, 0U);
+    EXPECT_GT(m.tiers.stack.verify_ok, 0U);
+    EXPECT_EQ(m.tiers.stack.verify_failed, 0U);
+  }
+
+  const test::TempDir dir_;
+  std::string path_;
+  std::vector<Request> prompts_, cuts_;
+  std::vector<std::string> expected_;
+};
+
+TEST_P(TiersExactTest, Device) {
+  TieredEngine e(config(20000), {});
+  e.run(prompts_);
+  expect_served(e, kDevice);
+}
+
+TEST_P(TiersExactTest, Dram) {
+  for (const char* restore : {"reload", "both", "auto"}) {
+    TieredEngine e(small(restore), {"dram:size=256MiB"});
+    e.run(prompts_);
+    expect_served(e, kDram);
+  }
+}
+
+TEST_P(TiersExactTest, DiskAlsoAfterARestartAndShared) {
+  TieredEngine e(small(), {disk()});
+  e.run(prompts_);
+  ASSERT_TRUE(e.flush());
+  expect_served(e, kDisk);
+  // Another process on the same directory, while the first still has it open.
+  TieredEngine other(small("both"), {disk()});
+  ASSERT_TRUE(other.wait_stored(prompts_[0].prompt));
+  expect_served(other, kDisk);
+  other.stop();
+  e.stop();
+  e.start();
+  expect_served(e, kDisk);
+}
+
+TEST_P(TiersExactTest, DramAboveDisk) {
+  TieredEngine e(small(), {"dram:size=1MiB", disk()});
+  for (const Request& r : prompts_) {  // so small a DRAM would drop what comes all at once
+    e.run({r});
+    ASSERT_TRUE(e.flush());
+  }
+  expect_served(e, kDisk, 16);
+  EXPECT_GT(e.engine->metrics().tiers.stack.kinds[kDram - 1].bytes_read, 0U);
+}
+
+TEST_P(TiersExactTest, RedisBetweenTwoEngines) {
+  test::RealRedis redis;
+  const std::string spec = "redis:url=" + redis.url();
+  {
+    TieredEngine writer(small(), {"dram:size=256MiB", spec});
+    ASSERT_TRUE(writer.wait_up());
+    // A second use takes them to the pool, but not while the server is still being connected to.
+    const auto writes = [&] { return writer.stack->stats().kinds[kRemote - 1].writes; };
+    for (int round = 0; round < 100 && writes() < kPrompts * kLength / 20; ++round) {
+      writer.run(prompts_);
+      ASSERT_TRUE(writer.flush());
+    }
+  }
+  TieredEngine reader(small(), {spec});
+  ASSERT_TRUE(reader.wait_up());
+  expect_served(reader, kRemote);
+}
+
+constexpr Subject kSubjects[] = {{"llama_f32", "models/llama", "f32"},
+                                 {"llama_f16", "models/llama", "f16"},
+                                 {"llama_bf16", "models/llama", "bf16"},
+                                 {"llama_fp8", "models/llama", "fp8"},
+                                 {"llama_int8", "models/llama", "int8"},
+                                 {"mistral_window_f32", "models/mistral", "f32"}};
+INSTANTIATE_TEST_SUITE_P(All, TiersExactTest, ::testing::ValuesIn(kSubjects),
+                         [](const auto& i) { return std::string(i.param.name); });
+
+}  // namespace
+}  // namespace barg::engine
