@@ -127,6 +127,16 @@ TEST_F(Rules, PinsHoldAtMostAQuarterAndEnd) {
   EXPECT_TRUE(policy->check());
 }
 
+TEST_F(Rules, TheParentOfAPinnedChildStaysWithIt) {
+  open(two_levels(20, 0));
+  for (std::uint64_t i = 0; i < 3; ++i) save(100 + i);
+  EXPECT_EQ(policy->pin(std::vector<Key>{key_of(102)}, 50, now), 1U);
+  now = 10;
+  for (std::uint64_t n = 0; n < 100; ++n) save(10000 + n * 100);
+  for (std::uint64_t i = 0; i < 3; ++i) EXPECT_TRUE(in(100 + i)) << i;
+  EXPECT_TRUE(policy->check());
+}
+
 TEST_F(Rules, WhatIsNotUsedExpires) {
   PolicyOptions o = two_levels(40, 40);
   o.levels[kDisk].ttl_s = 10;

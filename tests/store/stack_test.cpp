@@ -417,6 +417,19 @@ TEST_F(StackTest, WritesBeyondTheRoomForThemAreDroppedNotQueued) {
   expect_idle();
 }
 
+TEST_F(StackTest, SecondUsesLeaveRoomForEvictions) {
+  auto* disk = add_disk(true);
+  open(dram(64));  // of which a quarter stands free, and three quarters of that may be on their way to disk
+  for (std::uint64_t id = 0; id < 40; ++id) save(id, SaveWhy::kSecondUse);
+  EXPECT_EQ(stack_->stats().writes_in_flight, 12U);
+  for (std::uint64_t id = 100; id < 200; ++id)
+    EXPECT_TRUE(save(id)) << "what the device evicts is always taken";
+  while (eventually([&] { return disk->waiting() > 0 || stack_->stats().writes_in_flight == 0; }) &&
+         disk->finish()) {
+  }
+  expect_idle();
+}
+
 TEST_F(StackTest, WritesAreDroppedWhileALevelIsSlow) {
   auto* disk = add_disk(true);
   StackOptions options = dram(64);
