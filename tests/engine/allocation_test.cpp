@@ -53,7 +53,12 @@ void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::f
 namespace barg::engine {
 namespace {
 
-class AllocationTest : public ::testing::TestWithParam<std::int32_t> {};
+/// Pipeline depth; whether there are tiers, which have nothing to do while nothing leaves the pool.
+struct Case {
+  std::int32_t depth;
+  bool tiers;
+};
+class AllocationTest : public ::testing::TestWithParam<Case> {};
 
 /// Streams of every kind of sampling that a step can do without log-probabilities.
 SamplingParams sampling(int i) {
@@ -78,10 +83,18 @@ TEST_P(AllocationTest, NoneWhileStreamsDecode) {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   exempt = true;
   auto config = test::tiny_config(test::shared_data("models/llama"));
-  config.scheduler.pipeline_depth = GetParam();
+  config.scheduler.pipeline_depth = GetParam().depth;
   auto loaded = test::load_tiny(config);
   const SteadyClock clock;
-  auto engine = make_engine(config, std::move(loaded.runner), clock);
+  std::shared_ptr<store::TierStack> stack;
+  if (GetParam().tiers) {
+    store::Domain domain;
+    for (const auto bytes : loaded.runner->info().block_bytes)
+      domain.part_bytes.push_back(static_cast<std::uint64_t>(bytes));
+    stack = std::make_shared<store::TierStack>(domain, std::vector<std::unique_ptr<store::Tier>>{},
+                                               store::StackOptions{.dram_bytes = 16 << 20}, clock);
+  }
+  auto engine = make_engine(config, std::move(loaded.runner), clock, {.tiers = stack});
   ASSERT_TRUE(engine);
 
   constexpr int kStreams = 12;
@@ -117,7 +130,11 @@ TEST_P(AllocationTest, NoneWhileStreamsDecode) {
 #endif
 }
 
-INSTANTIATE_TEST_SUITE_P(Depths, AllocationTest, ::testing::Values(0, 1, 2));
+INSTANTIATE_TEST_SUITE_P(Depths, AllocationTest, ::testing::Values(Case{0, false}, Case{1, false}, Case{2, false}, Case{0, true}, Case{1, true},
+                                           Case{2, true}),
+                         [](const auto& i) {
+                           return std::to_string(i.param.depth) + (i.param.tiers ? "_tiers" : "");
+                         });
 
 }  // namespace
 }  // namespace barg::engine

@@ -4,11 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <set>
 
 #include "engine/engine_impl.h"
 #include "engine/step_loop.h"
+#include "engine/tiers_support.h"
 #include "support/engine_client.h"
 #include "support/engine_fake.h"
 
@@ -105,26 +107,35 @@ class Replay {
   std::map<RequestId, std::size_t> prompts_;
 };
 
-TEST(Journal, ReplayGivesTheSamePlansAndCounters) {
-  std::uint64_t preemptions = 0, hits = 0, stops = 0, aborts = 0, errors = 0;
+/// With `tiers`, a pool and a DRAM tier below it on which more prefixes pass than the pool holds.
+void replay_gives_the_same(bool tiers) {
+  std::uint64_t preemptions = 0, hits = 0, stops = 0, aborts = 0, errors = 0, restored = 0, tier_events = 0;
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     Rng rng(seed);
     Config config;
     config.scheduler.pipeline_depth = static_cast<std::int32_t>(seed % 3);
     config.scheduler.max_num_seqs = 8;
     config.scheduler.max_num_batched_tokens = static_cast<std::int32_t>(8 + rng.below(56));
-    const auto info = test::fake_info(static_cast<std::int64_t>(16 + rng.below(20)));
+    auto info = test::fake_info(static_cast<std::int64_t>(16 + rng.below(20)));
+    info.block_bytes = {static_cast<std::int64_t>(info.block_tokens * sizeof(std::uint64_t))};
+    config.kv.restore = std::array{"auto", "reload", "both"}[seed / 3 % 3];
     Journal journal(1 << 20);
     test::SharedClock clock;
     auto gate = std::make_shared<test::Gate>();
-    auto engine =
-        make_engine(config, std::make_unique<test::GatedRunner>(info, gate), clock, {.journal = &journal});
+    std::shared_ptr<store::TierStack> stack;
+    if (tiers) {
+      auto opened = store::open_stack(std::array{std::string("dram:size=1MiB")}, test::domain_of(info), clock);
+      ASSERT_TRUE(opened) << opened.error().message;
+      stack = std::move(opened->stack);
+    }
+    auto engine = make_engine(config, std::make_unique<test::GatedRunner>(info, gate), clock,
+                              {.journal = &journal, .tiers = stack});
     ASSERT_TRUE(engine);
     EngineClient client(**engine);
     std::vector<RequestId> ids;
     for (int i = 0; i < 60; ++i) {
       Request r;
-      const auto kind = rng.below(4);  // four shared prefixes
+      const auto kind = rng.below(tiers ? 9 : 4);  // so many shared prefixes
       for (std::uint64_t t = 0, n = 10 + rng.below(70); t < n; ++t) {
         r.prompt.push_back(static_cast<TokenId>(100 + kind * 100 + t));
       }
@@ -145,7 +156,11 @@ TEST(Journal, ReplayGivesTheSamePlansAndCounters) {
     const auto records = journal.records();
     ASSERT_EQ(journal.dropped(), 0U);
 
-    Replay replay(scheduler_of(config, info));
+    auto replayed = scheduler_of(config, info);
+    replayed.tiers.enabled = tiers;
+    replayed.tiers.planner.mode =
+        std::array{sched::RestoreMode::kAuto, sched::RestoreMode::kReload, sched::RestoreMode::kBoth}[seed / 3 % 3];
+    Replay replay(std::move(replayed));
     replay.run(records);
     const auto& count = replay.count;
     EXPECT_EQ(count.generation_tokens, metrics.generation_tokens);
@@ -163,6 +178,9 @@ TEST(Journal, ReplayGivesTheSamePlansAndCounters) {
     EXPECT_EQ(replay.scheduler().counters().preemptions, metrics.num_preemptions);
     EXPECT_EQ(replay.scheduler().counters().prefix_hits, metrics.prefix_cache_hits);
     EXPECT_EQ(replay.scheduler().counters().prefix_queries, metrics.prefix_cache_queries);
+    EXPECT_EQ(replay.scheduler().tier_counters().tokens_restored, metrics.tiers.restore.tokens_restored);
+    restored += metrics.tiers.restore.tokens_restored;
+    tier_events += count.tier_events;
     preemptions += metrics.num_preemptions;
     hits += metrics.prefix_cache_hits;
     stops += metrics.finished[static_cast<std::size_t>(FinishReason::kStop)];
@@ -174,7 +192,12 @@ TEST(Journal, ReplayGivesTheSamePlansAndCounters) {
   EXPECT_GT(stops, 0U);
   EXPECT_GT(aborts, 0U);
   EXPECT_GT(errors, 0U);
+  EXPECT_EQ(restored > 0, tiers);
+  EXPECT_EQ(tier_events > 0, tiers);
 }
+
+TEST(Journal, ReplayGivesTheSamePlansAndCounters) { replay_gives_the_same(false); }
+TEST(Journal, ReplayWithTiersGivesTheSamePlansAndCounters) { replay_gives_the_same(true); }
 
 TEST(Journal, RingForgetsTheOldest) {
   Journal journal(3);

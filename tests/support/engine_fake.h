@@ -9,6 +9,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
@@ -120,6 +121,8 @@ class GatedRunner final : public runtime::Runner {
   }
 
   const runtime::RunnerInfo& info() const override { return info_; }
+  /// REQUIRES info.block_bytes = the device's: 8 bytes a token.
+  runtime::KvAccess* kv_access() override { return &access_; }
 
   void add_sequence(SeqId seq, std::shared_ptr<const Request> request, std::int32_t choice) override {
     EXPECT_TRUE(request->sampling.seed.has_value());
@@ -184,9 +187,30 @@ class GatedRunner final : public runtime::Runner {
     int in_flight = 0;
   };
 
+  /// Blocks of the shadow memory as bytes. A block that is copied is touched by no step meanwhile.
+  class Access final : public runtime::KvAccess {
+   public:
+    Access(FakeDevice& device, std::int32_t block_tokens)
+        : device_(device), part_bytes_{static_cast<std::uint64_t>(block_tokens) * sizeof(std::uint64_t)} {}
+    const std::vector<std::uint64_t>& part_bytes() const override { return part_bytes_; }
+    void copy_out(std::int32_t group, BlockId block, store::Memory to) override {
+      std::memcpy(to.address, device_.content(group, block).data(), to.length);
+    }
+    void copy_in(std::int32_t group, BlockId block, store::Memory from) override {
+      std::vector<std::uint64_t> content(from.length / sizeof(std::uint64_t));
+      std::memcpy(content.data(), from.address, from.length);
+      device_.fill(group, block, content);
+    }
+
+   private:
+    FakeDevice& device_;
+    const std::vector<std::uint64_t> part_bytes_;
+  };
+
   const runtime::RunnerInfo info_;
   const std::shared_ptr<Gate> gate_;
   FakeDevice device_;
+  Access access_{device_, info_.block_tokens};
   std::map<SeqId, Sequence> sequences_;
   std::deque<sched::StepResult> results_;
   bool lost_ = false;
