@@ -173,7 +173,7 @@ Result<MemoryPlan> plan_memory(const Config& config, Recipe recipe, const ModelS
       static_cast<std::uint64_t>(plan.max_rows) * static_cast<std::uint64_t>(shape.hidden) * 4;
   plan.workspace_bytes = shape.workspace_bytes;
   plan.logits_bytes = static_cast<std::uint64_t>(std::min(kLogitsRows, plan.max_rows)) *
-                      static_cast<std::uint64_t>(shape.logits_dim + shape.hidden) * 4;
+                      static_cast<std::uint64_t>(shape.logits_dim) * 4;
   plan.available_bytes = available_bytes;
 
   const std::int32_t wanted = config.model.max_model_len;

@@ -75,6 +75,7 @@ class Harness {
     std::int32_t seq;
     std::int32_t pos;
     std::vector<std::int32_t> tokens;
+    std::int32_t wanted = -1;  ///< hidden states of so many of the last rows; -1: of all
   };
 
   Harness(std::shared_ptr<const ModelFiles> files, const HarnessOptions& options)
@@ -139,7 +140,7 @@ class Harness {
     b = kNoBlock;
   }
 
-  /// One step over all runs; hidden states [rows, hidden] in their order.
+  /// One step over all runs; hidden states [rows, hidden] in their order, of the wanted rows.
   std::vector<float> step(const std::vector<Run>& runs) {
     std::vector<std::int32_t> tokens, positions;
     ForwardBatch batch;
@@ -156,11 +157,13 @@ class Harness {
         positions.push_back(r.pos + static_cast<std::int32_t>(i));
       }
     }
+    keep_wanted(batch, runs);
     batch.rows = static_cast<std::int32_t>(tokens.size());
     batch.tokens = tokens.data();
     batch.positions = positions.data();
     Workspace& ws = workspace(batch.rows);
-    std::vector<float> out(tokens.size() * hidden());
+    const std::size_t rows = batch.all_wanted ? tokens.size() : batch.wanted.size();
+    std::vector<float> out(rows * hidden());
     decoder_->forward(batch, ws, out.data());
     return out;
   }
@@ -214,6 +217,23 @@ class Harness {
   }
 
  private:
+  /// As BatchBuilder asks for the rows that want logits.
+  static void keep_wanted(ForwardBatch& batch, const std::vector<Run>& runs) {
+    const auto all = [](const Run& r) { return r.wanted < 0; };
+    batch.all_wanted = std::all_of(runs.begin(), runs.end(), all);
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const ops::Segment whole = batch.groups[0].segments[i];
+      const std::int32_t count = all(runs[i]) ? whole.row_count : runs[i].wanted;
+      const std::int32_t skipped = whole.row_count - count;
+      if (count == 0) continue;
+      for (GroupKv& g : batch.groups) {
+        g.wanted_segments.push_back({static_cast<std::int32_t>(batch.wanted.size()), count,
+                                     whole.pos_begin + skipped, g.segments[i].block_table});
+      }
+      for (std::int32_t r = skipped; r < whole.row_count; ++r) batch.wanted.push_back(whole.row_begin + r);
+    }
+  }
+
   struct Memory {
     std::vector<std::byte> bytes;
     std::byte* base = nullptr;

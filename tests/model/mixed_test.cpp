@@ -259,6 +259,25 @@ TEST_P(EveryIsa, DecodingManySequencesAtOnceGivesTheSameBits) {
   }
 }
 
+TEST_P(EveryIsa, RowsThatNobodyWantsChangeNoBitOfTheOthers) {
+  Harness& h = *harness_;
+  h.free_all();
+  const auto begin = files().ids.begin();
+  const std::int32_t seqs[] = {h.new_sequence(kTokens), h.new_sequence(kTokens), h.new_sequence(kTokens)};
+  const auto run = [&](int seq, std::int32_t from, std::int32_t count, std::int32_t wanted) {
+    return Harness::Run{seqs[seq], from, {begin + from, begin + from + count}, wanted};
+  };
+  const auto expect = [&](const std::vector<float>& got, const std::vector<std::size_t>& positions) {
+    ASSERT_EQ(got.size(), positions.size() * h.hidden());
+    for (std::size_t i = 0; i < positions.size(); ++i)
+      EXPECT_TRUE(same_bits(h.row(got, i), h.row(want().hidden, positions[i]))) << "row " << i;
+  };
+  expect(h.step({run(0, 0, 40, 0)}), {});
+  expect(h.step({run(0, 40, 3, 1), run(1, 0, 33, 0), run(2, 0, 70, 2)}), {42, 68, 69});
+  // Their K and V are there.
+  expect(h.step({run(0, 43, 1, -1), run(1, 33, 2, 1), run(2, 70, 1, 1)}), {43, 34, 70});
+}
+
 TEST_P(EveryIsa, AnyNumberOfLogitsRowsGivesTheSameBitsAndTheirBlockMaxima) {
   Harness& h = *harness_;
   constexpr std::size_t kBlocks = (kVocab + ops::kBlockMax - 1) / ops::kBlockMax;

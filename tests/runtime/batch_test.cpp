@@ -95,6 +95,15 @@ TEST(BatchBuilder, FlattensItems) {
   EXPECT_TRUE(rows[1].sample);
   EXPECT_EQ(rows[2].item, 1);
   EXPECT_EQ(rows[2].row, 3);
+
+  EXPECT_FALSE(batch.all_wanted);
+  EXPECT_EQ(batch.wanted, (std::vector<std::int32_t>{1, 2, 3}));
+  ASSERT_EQ(batch.groups[1].wanted_segments.size(), 2U);
+  EXPECT_EQ(batch.groups[1].wanted_segments[0].row_count, 2);
+  EXPECT_EQ(batch.groups[1].wanted_segments[0].pos_begin, 1);
+  EXPECT_EQ(batch.groups[1].wanted_segments[1].row_begin, 2);
+  EXPECT_EQ(batch.groups[1].wanted_segments[1].pos_begin, 20);
+  EXPECT_EQ(batch.groups[1].wanted_segments[1].block_table[1], 0);
 }
 
 TEST(BatchBuilder, IsReusable) {
@@ -106,6 +115,8 @@ TEST(BatchBuilder, IsReusable) {
   const auto& again = builder.build(plan, last, f.kv);
   EXPECT_EQ(again.rows, 4);
   EXPECT_EQ(again.groups[0].segments.size(), 2U);
+  EXPECT_EQ(again.groups[0].wanted_segments.size(), 2U);
+  EXPECT_EQ(again.wanted.size(), 3U);
   EXPECT_EQ(builder.logits_rows().size(), 3U);
 }
 

@@ -58,7 +58,7 @@ TEST(MemoryPlan, SizesAreExact) {
   EXPECT_EQ(p->block_bytes, std::vector<std::int64_t>{4 * 2 * 64 * 2 * 2 * 16});
   EXPECT_EQ(p->num_blocks, std::vector<std::int64_t>{(64 << 20) / p->block_bytes[0]});
   EXPECT_EQ(p->activation_bytes, 512U * 128 * 4);
-  EXPECT_EQ(p->logits_bytes, 64U * (1000 + 128) * 4);
+  EXPECT_EQ(p->logits_bytes, 64U * 1000 * 4);
   EXPECT_EQ(p->kv_bytes, sum_kv(*p));
   EXPECT_EQ(p->total_bytes,
             p->weight_bytes + p->kv_bytes + p->activation_bytes + p->workspace_bytes + p->logits_bytes);
