@@ -1,9 +1,9 @@
 // Recipe int8 for every vector width: what surrounds the kernels of linear_int8_*.cpp, behind Wide (avx2.h or
 // avx512.h, which the file includes first). int8_dot in ops_scalar.cpp is the specification.
 //
-// An item of the pool is up to four panels (64 columns, an entry of block_max; or 32 of gate and the same 32
-// of up, a block of prepared rows) times up to kItemRows rows. Its kernel leaves the sums in L1, and the item
-// finishes them there: bias, residual, largest of 64, silu * up, next rows as int8. No two items write the
+// What is multiplied at once is up to four panels (64 columns, an entry of block_max; or 32 of gate and the
+// same 32 of up, a block of prepared rows) times up to kItemRows rows: an item of the pool, or with one row a
+// part of one. The kernel leaves the sums in L1, and they are finished there: bias, residual, largest of 64, silu * up, next rows as int8. No two items write the
 // same number, and no result depends on how items are cut.
 //
 // Everything is in an unnamed namespace, for the reason given in avx2.h. Thread rule: as ops.h.
@@ -122,20 +122,61 @@ QuantisedRows prepared_rows(Stream& s, const Params& p, std::int32_t k) {
 
 inline int row_groups(std::int32_t rows) { return (rows + kItemRows - 1) / kItemRows; }
 
-/// f(column, first row, rows) for every column of items and group of rows; a group's columns come together.
+/// [0, units) in runs that threads take one after the other: long ones first, so that a thread reads on where
+/// it is and claims seldom; short ones last, so that all end together. `even` units go together well.
+struct Runs {
+  static constexpr int kMost = 4096;  // of any number of threads: a run halves what is left to each
+  int count = 0;
+  int begin[kMost + 1];
+
+  Runs(int units, int even, int threads) {
+    int size = 0;
+    for (int at = 0; at < units; ++count) {
+      if (count % threads == 0) size = size_of(units - at, even, threads);
+      begin[count] = at;
+      at = count + 1 < kMost ? min_of(at + size, units) : units;
+    }
+    begin[count] = units;
+  }
+  /// Where the thread that takes run i is likely to go on: all take turns.
+  int after(int i, int threads) const { return begin[min_of(i + threads, count)]; }
+
+ private:
+  static int size_of(int units, int even, int threads) {
+    const int size = units / (2 * threads);
+    return size < 1 ? 1 : size >= even ? size / even * even : size;
+  }
+};
+
+/// f(first unit, units, first row, rows, next unit) for all units of a matrix and all rows; one group of rows
+/// after the other, because units cost more to bring in than rows. `even` units go together well.
 template <class F>
-void for_items(Stream& s, std::int32_t rows, int columns, F&& f) {
+void for_items(Stream& s, std::int32_t rows, int units, int even, F&& f) {
+  const int threads = s.pool.threads();
+  if (rows == 1) {
+    const Runs runs(units, even, threads);
+    return parallel_for(s, runs.count, [&](int i) {
+      const int end = runs.begin[i + 1];
+      for (int unit = runs.begin[i]; unit < end; unit += even) {
+        const int next = unit + even < end ? unit + even : runs.after(i, threads);
+        f(unit, min_of(even, end - unit), 0, 1, next);
+      }
+    });
+  }
   const int groups = row_groups(rows);
+  const int columns = (units + even - 1) / even;
   parallel_for(s, groups * columns, [&](int i) {
     const int row = static_cast<int>(std::int64_t{rows} * (i / columns) / groups);
     const int end = static_cast<int>(std::int64_t{rows} * (i / columns + 1) / groups);
-    f(i % columns, row, end - row);
+    const int unit = i % columns * even;
+    f(unit, min_of(even, units - unit), row, end - row, unit + even * threads);
   });
 }
 
-/// Panels of an item of `linear`: four, or fewer where four would leave threads without work at the end.
+/// Panels that `linear` multiplies at once: four, or fewer where items of four would leave threads without
+/// work at the end.
 int item_panels(const LinearParams& p, int panels, int threads) {
-  if (p.block_max != nullptr) return kItemPanels;
+  if (p.block_max != nullptr || p.rows == 1) return kItemPanels;
   const auto rounds = [&](int width) {
     const int items = row_groups(p.rows) * ((panels + width - 1) / width);
     return (items + threads - 1) / threads * width;
@@ -153,13 +194,14 @@ template <class Multiply>
 void linear_int8(Stream& s, const LinearParams& p, Multiply multiply) {
   const QuantisedRows x = prepared_rows(s, p, p.weight.k);
   const int panels = num_panels(p.weight.n);
-  const int threads = s.pool.threads();
-  const int width = item_panels(p, panels, threads);
   const auto pitch = static_cast<std::ptrdiff_t>(panel_bytes(p.weight.dtype, p.weight.k));
-  for_items(s, p.rows, (panels + width - 1) / width, [&](int column, int row, int rows) {
+  // An entry of block_max belongs to one item.
+  const int unit = p.block_max != nullptr ? kItemPanels : 1;
+  const int even = item_panels(p, panels, s.pool.threads()) / unit;
+  for_items(s, p.rows, (panels + unit - 1) / unit, even, [&](int at, int units, int row, int rows, int next) {
     alignas(64) float acc[kItemRows * kAccStride];
-    const int panel = column * width;
-    Panels w{{}, min_of(width, panels - panel), pitch * width * threads};
+    const int panel = at * unit;
+    Panels w{{}, min_of(units * unit, panels - panel), pitch * unit * (next - at)};
     for (int i = 0; i < w.count; ++i) w.data[i] = panel_data(p.weight, panel + i);
     multiply(p.weight.dtype, w, x, row, rows, acc);
     for (int r = 0; r < rows; ++r) finish(p, row + r, panel, w.count, acc + r * kAccStride);
@@ -173,10 +215,10 @@ void gated_int8(Stream& s, const GatedLinearParams& p, Multiply multiply) {
   const auto pitch = static_cast<std::ptrdiff_t>(panel_bytes(p.gate.dtype, p.gate.k));
   QuantisedRows prepared{};
   if (p.prepared_out != nullptr) prepared = quantised_rows(p.prepared_out, p.rows, p.gate.n);
-  for_items(s, p.rows, (panels + 1) / 2, [&](int b, int row, int rows) {
+  for_items(s, p.rows, (panels + 1) / 2, 1, [&](int b, int, int row, int rows, int next) {
     alignas(64) float acc[kItemRows * kAccStride];
     const int half = min_of(2, panels - b * 2);
-    Panels w{{}, 2 * half, pitch * 2 * s.pool.threads()};
+    Panels w{{}, 2 * half, pitch * 2 * (next - b)};
     for (int i = 0; i < half; ++i) {
       w.data[i] = panel_data(p.gate, b * 2 + i);
       w.data[half + i] = panel_data(p.up, b * 2 + i);
