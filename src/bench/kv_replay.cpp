@@ -3,6 +3,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <span>
 #include <thread>
 
 #include "bench/kv_engine_loop.h"
@@ -27,7 +28,10 @@ class Watch {
     thread_.request_stop();
     thread_.join();
     note();
-    if (last_) out.figures = kv_figures_between(*first_, *last_);
+    out.figures = kv_figures_between(*first_, *last_);
+    for (const auto figure : {&KvFigures::waste_tail, &KvFigures::waste_reserved, &KvFigures::waste_fenced}) {
+      (*out.figures).*figure = mean(figure);  // at the end nothing runs any more
+    }
     out.over_time = std::move(points_);
   }
 
@@ -35,6 +39,17 @@ class Watch {
   std::optional<KvFigures> read() const {
     const std::optional<std::string> text = metrics_ ? metrics_() : std::nullopt;
     return text ? std::optional(parse_kv_metrics(*text)) : std::nullopt;
+  }
+
+  /// Over the readings during the run: without the last one, unless there is no other.
+  KvFigure mean(KvFigure KvFigures::*figure) const {
+    const std::size_t most = points_.size() > 1 ? points_.size() - 1 : points_.size();
+    double sum = 0, count = 0;
+    for (const KvReplay::Point& p : std::span(points_).first(most)) {
+      sum += (p.figures.*figure).value_or(0);
+      count += p.figures.*figure ? 1 : 0;
+    }
+    return count == 0 ? KvFigure() : sum / count;
   }
 
   void watch(const std::stop_token& stop) {

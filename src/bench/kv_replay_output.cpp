@@ -170,7 +170,7 @@ std::string kv_replay_table(const KvReplay& replay) {
   out += tier_table(f) + restore_lines(f);
   if (f.waste_tail)
     out += "  waste           " + percent(f.waste_tail) + " behind the last tokens, " +
-           percent(f.waste_reserved) + " reserved, " + percent(f.waste_fenced) + " fenced (at the end)\n";
+           percent(f.waste_reserved) + " reserved, " + percent(f.waste_fenced) + " fenced (mean over the run)\n";
   return out;
 }
 
