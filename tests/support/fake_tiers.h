@@ -117,6 +117,9 @@ class FakeTiers {
   void forget(const Digest& digest) {
     for (auto& m : memory_) std::erase_if(m, [&](const auto& entry) { return entry.first.first == digest; });
   }
+  void forget(const Digest& digest, std::int32_t group) {
+    for (auto& m : memory_) m.erase(Part{digest, group});
+  }
   /// All that DRAM holds goes to `p`.
   void move_all(sched::Place p) {
     for (const auto& [part, content] : memory_[1]) memory_[at(p)].insert_or_assign(part, content);
