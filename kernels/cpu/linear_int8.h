@@ -3,8 +3,9 @@
 //
 // What is multiplied at once is up to four panels (64 columns, an entry of block_max; or 32 of gate and the
 // same 32 of up, a block of prepared rows) times up to kItemRows rows: an item of the pool, or with one row a
-// part of one. The kernel leaves the sums in L1, and they are finished there: bias, residual, largest of 64, silu * up, next rows as int8. No two items write the
-// same number, and no result depends on how items are cut.
+// part of one. The kernel leaves the sums in L1, and they are finished there: bias, residual, largest of 64,
+// silu * up, next rows as int8. No two items write the same number, and no result depends on how items are
+// cut.
 //
 // Everything is in an unnamed namespace, for the reason given in avx2.h. Thread rule: as ops.h.
 #pragma once
