@@ -161,6 +161,12 @@ void write_counters(Writer& w, const std::vector<Model>& models) {
   count("barg_device_seconds_total", "Seconds the device worked.", [](M m) { return m.device_seconds; });
 }
 
+/// DRAM is the stack's own and no named tier; a remote tier says no capacity.
+bool has_kind(const store::StackStats& stack, store::TierKind kind) {
+  return stack.kinds[static_cast<std::size_t>(kind)].capacity_bytes > 0 ||
+         std::any_of(stack.tiers.begin(), stack.tiers.end(), [&](const auto& t) { return t.kind == kind; });
+}
+
 /// One sample per model and kind of tier that it has.
 template <class Value>
 void per_tier(Writer& w, const std::vector<Model>& models, std::string_view name, std::string_view type,
@@ -169,7 +175,7 @@ void per_tier(Writer& w, const std::vector<Model>& models, std::string_view name
   for (const Model& m : models) {
     for (std::size_t k = 0; k < m.m.tiers.stack.kinds.size(); ++k) {
       const auto& kind = m.m.tiers.stack.kinds[k];
-      if (!m.m.tiers.on || kind.capacity_bytes + kind.queries == 0) continue;
+      if (!m.m.tiers.on || !has_kind(m.m.tiers.stack, static_cast<store::TierKind>(k))) continue;
       w.sample(name, m.labels + ",tier=\"" + tier_name(static_cast<store::TierKind>(k)) + "\"",
                static_cast<double>(value(kind)));
     }
