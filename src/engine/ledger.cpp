@@ -78,7 +78,8 @@ void Ledger::leave_queue(Open& open) {
   admission_.leave(static_cast<std::int64_t>(open.request->prompt.size()));
 }
 
-void Ledger::on_launch(const sched::StepPlan& plan, double now) {
+void Ledger::on_launch(const sched::StepPlan& plan, double planned_at, double now) {
+  metrics_.plan_seconds.observe(now - planned_at);
   launched_rows_.push_back(plan.rows());
   for (const auto& item : plan.items) {
     const auto found = sequences_.find(item.seq);

@@ -38,7 +38,8 @@ class Ledger {
                                         double arrived);
   /// A plan is about to be launched: its new sequences are registered with the runner, their requests leave
   /// the queue.
-  void on_launch(const sched::StepPlan& plan, double now);
+  /// It was decided on from `planned_at` until `now`.
+  void on_launch(const sched::StepPlan& plan, double planned_at, double now);
   /// A step has come back; call before post() of its effects.
   void on_result(const sched::StepResult& result);
   /// Publishes `gauges` and what the effects count, then delivers the events and gives back released

@@ -16,6 +16,7 @@ constexpr double kRequestTime[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,
                                    30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
 constexpr double kN[] = {1, 2, 5, 10, 20};
 constexpr double kIterationTokens[] = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+constexpr double kPlanSeconds[] = {1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, .001, .01, .1};
 constexpr double kStepSeconds[] = {.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10};
 
 /// vLLM's build_1_2_5_buckets: 1, 2, 5, 10, ... not above the model's length.
@@ -120,7 +121,8 @@ EngineMetrics::EngineMetrics(std::int32_t max_model_len)
       request_inference_time(kRequestTime),
       request_prefill_time(kRequestTime),
       request_decode_time(kRequestTime),
-      step_seconds(kStepSeconds) {
+      step_seconds(kStepSeconds),
+      plan_seconds(kPlanSeconds) {
   const auto tokens = one_two_five(std::max(max_model_len, 1));
   for (Histogram* h : {&request_prompt_tokens, &request_generation_tokens, &request_max_num_generation_tokens,
                        &request_params_max_tokens, &request_prefill_kv_computed_tokens}) {

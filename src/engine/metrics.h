@@ -118,7 +118,8 @@ struct EngineMetrics {
       request_params_max_tokens, request_prefill_kv_computed_tokens, request_params_n, iteration_tokens_total;
   // -- histograms of seconds
   Histogram time_to_first_token, inter_token_latency, time_per_output_token, e2e_request_latency,
-      request_queue_time, request_inference_time, request_prefill_time, request_decode_time, step_seconds;
+      request_queue_time, request_inference_time, request_prefill_time, request_decode_time, step_seconds,
+      plan_seconds;
 };
 
 }  // namespace barg

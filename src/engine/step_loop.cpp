@@ -61,6 +61,7 @@ std::optional<sched::StepPlan> StepLoop::plan() {
     if (tiers_ != nullptr) take_tier_events();
     const double now = deps_.clock.now();
     auto plan = scheduler_.plan(now);
+    const double planned = deps_.clock.now();
     if (plan || tiers_ != nullptr) {
       const bool digested = plan && deps_.journal != nullptr;
       record(now, JournalPlan{plan ? plan->id : StepId{}, digested ? plan_digest(*plan) : Digest{}});
@@ -68,7 +69,7 @@ std::optional<sched::StepPlan> StepLoop::plan() {
     const bool asked = tiers_ != nullptr && submit_tier_commands();
     if (!plan && asked) continue;  // tiers of this machine have answered by now
     if (plan) {
-      ledger_.on_launch(*plan, now);
+      ledger_.on_launch(*plan, now, planned);
       ledger_.publish_queue(scheduler_);  // a step may be long: the gauges tell who runs in it
     }
     return plan;

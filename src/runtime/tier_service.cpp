@@ -21,7 +21,7 @@ namespace {
 using sched::Place;
 using sched::SaveCommand;
 
-constexpr std::size_t kMostCopies = 4096;  // that wait for the thread
+constexpr std::size_t kMostCopies = 65536;  // that wait for the thread: a long prompt's blocks come at once
 constexpr std::size_t kMostPins = 65536;   // blocks
 constexpr int kNiceness = 5;               // of the thread: steps come first
 

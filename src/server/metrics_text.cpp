@@ -338,6 +338,7 @@ void write_histograms(Writer& w, const std::vector<Model>& models) {
       {"vllm:request_prefill_time_seconds", "First step to first token.", &E::request_prefill_time},
       {"vllm:request_decode_time_seconds", "First token to last token.", &E::request_decode_time},
       {"barg_step_seconds", "Duration of a step.", &E::step_seconds},
+      {"barg_plan_seconds", "Deciding what a step computes.", &E::plan_seconds},
   };
   for (const Row& row : kRows) histogram(w, models, row.name, row.help, row.member);
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -39,6 +40,10 @@ inline store::Domain domain_of(const runtime::RunnerInfo& info) {
 /// An engine, its tiers and a client. Goes in the right order, and may be stopped and started again.
 class TieredEngine {
  public:
+  using MakeStack = std::function<std::shared_ptr<store::TierStack>(const store::Domain&)>;
+  TieredEngine(const Config& config, MakeStack make) : config(config), make_stack(std::move(make)) { start(); }
+  /// Without tiers.
+  explicit TieredEngine(const Config& config) : config(config) { start(); }
   TieredEngine(const Config& config, std::vector<std::string> specs) : config(config), specs(std::move(specs)) {
     start();
   }
@@ -52,6 +57,7 @@ class TieredEngine {
       stack = std::move(opened->stack);
       throttles = std::move(opened->throttles);
     }
+    if (make_stack) stack = make_stack(domain_of(loaded.runner->info()));
     auto made = engine::make_engine(config, std::move(loaded.runner), real_clock(), {.tiers = stack});
     ASSERT_TRUE(made) << made.error().message;
     engine = std::move(*made);
@@ -76,16 +82,18 @@ class TieredEngine {
   /// Everything that is to be written has been.
   bool flush() { return stack->flush(real_clock().now() + 60); }
 
-  /// Every tier answers (a remote one connects in its own time). False after a minute.
+  /// Every tier answers (a remote one connects in its own time), and the stack has noticed. False after a minute.
   bool wait_up() {
     const double until = real_clock().now() + 60;
     const auto up = [](const store::StackStats::Named& t) { return t.stats.up; };
-    for (;;) {
+    while (real_clock().now() < until) {
       const auto stats = stack->stats();
-      if (std::all_of(stats.tiers.begin(), stats.tiers.end(), up)) return true;
-      if (real_clock().now() > until) return false;
+      const bool noticed = !stack->has(store::TierKind::kRemote) ||
+                           stats.kinds[static_cast<std::size_t>(store::TierKind::kRemote)].speed.up;
+      if (noticed && std::all_of(stats.tiers.begin(), stats.tiers.end(), up)) return true;
       std::this_thread::yield();
     }
+    return false;
   }
 
   /// The tiers know every full block of this prompt by now. False after a minute.
@@ -111,6 +119,7 @@ class TieredEngine {
 
   Config config;
   std::vector<std::string> specs;
+  MakeStack make_stack;
   std::string root;
   std::shared_ptr<store::TierStack> stack;
   std::vector<std::shared_ptr<store::ThrottleControl>> throttles;
