@@ -6,6 +6,7 @@
 #include "base/mapped_file.h"
 #include "cli/values.h"
 #include "cli/yaml.h"
+#include "store/tier_spec.h"
 
 namespace barg::cli {
 namespace {
@@ -215,6 +216,9 @@ std::vector<std::string> cross_check(const Config& config, std::vector<std::stri
   if (config.model.numerics == "f32" && config.kv.dtype != "auto" && config.kv.dtype != "f32") {
     warnings.push_back(name("kv.dtype") + " " + config.kv.dtype +
                        " rounds keys and values that recipe f32 would keep exact.");
+  }
+  if (const auto tiers = store::parse_tiers(config.kv.tiers); !tiers) {
+    problems.push_back(tiers.error().message + ".");
   }
   if (!config.kv.tiers.empty() && !config.kv.enable_prefix_caching) {
     warnings.push_back(name("kv.tiers") + " have no use without " + name("kv.enable_prefix_caching") + ".");

@@ -13,6 +13,7 @@
 #include "model/decoder.h"
 #include "runtime/cpu_runner.h"
 #include "runtime/kv_memory.h"
+#include "store/tier_spec.h"
 
 namespace barg::runtime {
 namespace {
@@ -95,12 +96,27 @@ KvPoolSpec pool_spec(const Config& config, const Choices& choices,
   return spec;
 }
 
+/// Host memory that the tiers below the pool take.
+Result<std::uint64_t> tier_memory(const Config& config) {
+  if (config.kv.tiers.empty() || !config.kv.enable_prefix_caching) return 0;
+  const auto tiers = store::parse_tiers(config.kv.tiers);
+  if (!tiers) return std::unexpected(tiers.error());
+  std::uint64_t dram = 0;
+  for (const auto& tier : *tiers) {
+    if (tier.kind == store::TierKind::kDram) dram += tier.size_bytes;
+  }
+  return dram > 0 ? dram : store::StackOptions{}.staging_bytes;
+}
+
 Result<MemoryPlan> plan_with(const Config& config, const model::ModelFiles& files, const Choices& choices,
                              const ops::OpTable& ops) {
   const auto spec = files.spec();
   if (!spec) return std::unexpected(spec.error());
   const auto weights = model::Decoder::weight_bytes(files, ops, choices.recipe);
   if (!weights) return std::unexpected(weights.error());
+  const auto tiers = tier_memory(config);
+  if (!tiers) return std::unexpected(tiers.error());
+  const std::uint64_t available = available_memory();
   const std::int32_t rows = std::max(config.scheduler.max_num_batched_tokens, 1);
   const ModelShape shape{.groups = model::layer_groups(*spec),
                          .max_position = spec->max_positions,
@@ -110,7 +126,7 @@ Result<MemoryPlan> plan_with(const Config& config, const model::ModelFiles& file
                          .hidden = spec->hidden,
                          .logits_dim = spec->vocab_rows};
   return plan_memory(config, choices.recipe, shape, pool_spec(config, choices, shape.groups, ops),
-                     available_memory());
+                     available - std::min(available, *tiers));
 }
 
 void add_field(Sha256& h, std::string_view value) {

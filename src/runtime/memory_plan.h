@@ -3,8 +3,8 @@
 //
 // Rules:
 //  1. kv.memory_bytes > 0 is the pool's size as given. 0 means: at most 40 % of the memory available to the
-//     process (cgroup limits included) after weights and scratch, and no more than max_num_seqs full
-//     contexts.
+//     process (cgroup limits included, without what kv.tiers keep in host memory) after weights and
+//     scratch, and no more than max_num_seqs full contexts.
 //  2. A pool that cannot hold one sequence of the model's length shortens the context to what fits (a
 //     multiple of the block size); a note says so. Fewer than two blocks is kOutOfMemory. A plan above what
 //     is available gets a note: pages are taken as the pool fills.

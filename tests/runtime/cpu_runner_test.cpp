@@ -316,6 +316,17 @@ TEST_F(CpuRunnerTest, Bf16RunsWhereItCanAndIsRefusedElsewhereInOneSentence) {
   }
 }
 
+TEST_F(CpuRunnerTest, MemoryOfTiersIsNotThePools) {
+  auto config = test::tiny_config(path_);
+  const auto files = model::ModelFiles::open(path_);
+  ASSERT_TRUE(files);
+  ASSERT_GT(plan_memory(config, **files)->available_bytes, 0U);
+  config.kv.tiers = {"dram:size=512TiB"};
+  EXPECT_EQ(plan_memory(config, **files)->available_bytes, 0U);
+  config.kv.tiers = {"dram:size=lots"};
+  EXPECT_EQ(plan_memory(config, **files).error().param, "kv.tiers[0]");
+}
+
 TEST_F(CpuRunnerTest, Bf16WeightsTakeTwoBytesInThePlan) {
   const std::string path = test::shared_data("gguf/llama-q4_0.gguf");
   if (path.empty()) GTEST_SKIP() << test::kNoShared;
