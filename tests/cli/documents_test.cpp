@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <regex>
+#include <set>
 #include <sstream>
 
 #include "cli/args.h"
@@ -118,7 +119,9 @@ TEST(Documents, CommandLinesOfThePagesAreValid) {
   EXPECT_GE(lines.size(), 7U);
   const auto bench = command_lines(content(kRoot / "docs/bench.md"));
   EXPECT_GE(bench.size(), 7U);
-  lines.insert(lines.end(), bench.begin(), bench.end());
+  const auto tiers = command_lines(content(kRoot / "docs/tiers.md"));
+  EXPECT_GE(tiers.size(), 2U);
+  for (const auto* more : {&bench, &tiers}) lines.insert(lines.end(), more->begin(), more->end());
   for (const auto& args : lines) {
     const auto [command, words] = find_command(args);
     ASSERT_NE(command, nullptr) << args[0];
@@ -128,7 +131,8 @@ TEST(Documents, CommandLinesOfThePagesAreValid) {
 }
 
 TEST(Documents, LinksOfTheMarkdownFilesLead) {
-  for (const char* file : {"README.md", "src/README.md", "CHANGELOG.md", "benchmarks/README.md"}) {
+  for (const char* file : {"README.md", "src/README.md", "CHANGELOG.md", "benchmarks/README.md", "docs/bench.md",
+                           "docs/disk-cache.md", "docs/kv-dtypes.md", "docs/options.md", "docs/tiers.md"}) {
     const std::string text = content(kRoot / file);
     const std::regex link("\\]\\(([^)#]+)\\)");
     for (std::sregex_iterator it(text.begin(), text.end(), link), end; it != end; ++it) {
@@ -143,12 +147,28 @@ TEST(Documents, LinksOfTheMarkdownFilesLead) {
 TEST(Documents, PagesHaveTheMarkersOfTheirTables) {
   for (const auto& [file, name] : {std::pair{"README.md", "peers"},
                                    {"benchmarks/README.md", "peers"},
-                                   {"benchmarks/README.md", "roofline"}}) {
+                                   {"benchmarks/README.md", "roofline"},
+                                   {"docs/tiers.md", "kv tiers"}}) {
     const std::string text = content(kRoot / file);
     const std::size_t begin = text.find("<!-- " + std::string(name) + " -->\n");
     ASSERT_NE(begin, std::string::npos) << file;
     EXPECT_NE(text.find("<!-- /" + std::string(name) + " -->\n", begin), std::string::npos) << file;
   }
+}
+
+// With every metric and reason that the code has.
+TEST(Documents, TheTiersPageExplainsEveryMetric) {
+  const std::string page = content(kRoot / "docs/tiers.md");
+  std::set<std::string> names;
+  const auto collect = [&](const std::string& text, const char* pattern) {
+    const std::regex name(pattern);
+    for (std::sregex_iterator it(text.begin(), text.end(), name), end; it != end; ++it) names.insert((*it)[1]);
+  };
+  collect(content(kRoot / "src/server/metrics_text.cpp"), "\"(barg_kv_[a-z_]+)\"");
+  EXPECT_GT(names.size(), 30U);
+  const std::string reasons = content(kRoot / "src/store/stack.cpp");
+  collect(reasons.substr(0, reasons.find("StackImpl::")), "return \"([a-z_]+)\"");
+  for (const std::string& name : names) EXPECT_NE(page.find("`" + name), std::string::npos) << name;
 }
 
 // The list for those who build by hand is the list of the scripts.
