@@ -1,6 +1,7 @@
 // Scheduler: blocks that are saved to the tiers below the device's pool and come back from them. The states
 // of one sequence's restore are drawn in restore.h.
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 #include <utility>
 
@@ -392,7 +393,12 @@ std::int32_t Scheduler::meeting_point(const Sequence& s) const {
   const PlaceSpeed& speed = r.speeds[idx(r.places[at(kv_.load_last(s.kv) - 1 - r.first)])];
   double rate = speed.measured ? speed.bytes_per_s / tiers_->block_bytes : 1e9;
   if (blocks >= 2 && seconds > 0) rate = blocks / seconds;
-  const std::int32_t own = meet(prefill_load(), s.scheduled, gap, b, rate);
+  // While the device is busy with what was launched, reading goes on: that much of the gap is not shared out.
+  double busy = 0;
+  for (const Launched& step : launched_) busy += cost_.predict(step.cost);
+  const double left = gap - std::floor(rate * busy);
+  if (left < 1) return front;
+  const std::int32_t own = meet(prefill_load(), s.scheduled, static_cast<std::int32_t>(left), b, rate);
   return front + std::min(own, config_.max_rows / b + 1);  // no further than a step can go
 }
 
