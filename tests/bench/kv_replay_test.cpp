@@ -290,6 +290,10 @@ TEST(KvReplay, AnEngineInThisProcessGetsTheSamePrompts) {
     EXPECT_EQ(replay->report.output_tokens, 4 + 4 + 2);
     EXPECT_EQ(replay->report.input_tokens, 64 + 69 + 96);
     EXPECT_EQ(replay->report.cached_tokens, 48);
+    if (concurrency == 0) {  // the trace's times, at 10x: however late they left
+      for (const RequestSample& r : replay->samples.requests)
+        EXPECT_EQ(r.intended, static_cast<std::int64_t>(r.conversation) * 10'000'000);
+    }
     for (const RequestSample& s : replay->samples.requests) {
       EXPECT_EQ(s.stamps.size(), static_cast<std::size_t>(s.output_asked));
       EXPECT_GE(s.stamps.front(), s.intended);
