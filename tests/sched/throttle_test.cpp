@@ -100,8 +100,8 @@ struct User {
   RequestStats last;
 };
 
-/// Of a machine that launches `depth` steps ahead, of `budget` rows: what is launched cannot be taken back when
-/// the tier turns out to be quicker.
+/// Of a machine that launches `depth` steps ahead, of `budget` rows: what is launched cannot be taken back
+/// when the tier turns out to be quicker.
 void compare(int depth, std::int32_t budget) {
   double best_gain = 0;
   for (const double mb : {2.0, 3.0, 4.0, 6.0, 8.0, 11.0, 16.0, 23.0, 32.0, 45.0, 64.0}) {
