@@ -126,6 +126,10 @@ class FakeEngine final : public Engine {
     const std::lock_guard lock(mutex_);
     return active_;
   }
+  void set_tiers(TierMetrics tiers) {
+    const std::lock_guard lock(mutex_);
+    metrics_.tiers = std::move(tiers);
+  }
   EngineMetrics metrics() const override {
     const std::lock_guard lock(mutex_);
     return metrics_;

@@ -142,6 +142,49 @@ TEST_F(RoutesTest, MetricsTextIsWellFormedAndMoves) {
   }
 }
 
+TEST_F(RoutesTest, MetricsOfTiersAreThereWhenTiersAre) {
+  start();
+  EXPECT_EQ(ask(get("/metrics")).body.find("barg_kv_tier_"), std::string::npos);
+  TierMetrics t;
+  t.on = true;
+  auto& disk = t.stack.kinds[static_cast<std::size_t>(store::TierKind::kDisk)];
+  disk.queries = 10;
+  disk.hits = 4;
+  disk.evictions = 8;
+  disk.rereads = 2;
+  disk.writes = 4;
+  disk.useful_writes = 1;
+  t.stack.tiers.push_back({.name = "disk:/a\"b", .kind = store::TierKind::kDisk, .stats = {}});
+  t.stack.dropped[static_cast<std::size_t>(store::DropReason::kBudget)] = 5;
+  t.stack.verify_ok = 7;
+  t.stack.late = 1;
+  t.restore.late_events = 2;
+  t.restore.plans = {1, 2, 3};
+  t.restore.regret[2] = 6;
+  t.cached_tokens = {11, 12, 13, 14};
+  engine_->set_tiers(t);
+  const std::string text = ask(get("/metrics")).body;
+  const std::string model = "{model_name=\"fake\",engine=\"0\"";
+  for (const std::string& line : {
+           "barg_kv_tier_queries_total" + model + ",tier=\"disk\"} 10\n",
+           "barg_kv_tier_hits_total" + model + ",tier=\"disk\"} 4\n",
+           "barg_kv_reread_ratio" + model + ",tier=\"disk\"} 0.25\n",
+           "barg_kv_useful_write_ratio" + model + ",tier=\"disk\"} 0.25\n",
+           "barg_kv_store_dropped_total" + model + ",reason=\"budget\"} 5\n",
+           "barg_kv_verify_total" + model + ",result=\"ok\"} 7\n",
+           "barg_kv_late_completions_total" + model + "} 3\n",
+           "barg_kv_restore_plans_total" + model + ",choice=\"recompute\"} 1\n",
+           "barg_kv_restore_plans_total" + model + ",choice=\"both\"} 3\n",
+           "barg_kv_restore_regret_ratio_bucket" + model + ",le=\"1.1\"} 6\n",
+           "barg_prompt_tokens_cached_total" + model + ",tier=\"device\"} 11\n",
+           "barg_prompt_tokens_cached_total" + model + ",tier=\"remote\"} 14\n",
+           "barg_kv_store_up" + model + ",name=\"disk:/a\\\"b\"} 1\n",
+       }) {
+    EXPECT_NE(text.find(line), std::string::npos) << line;
+  }
+  EXPECT_EQ(text.find("barg_kv_tier_up" + model + ",tier=\"dram\"}"), std::string::npos) << "a tier that is not there";
+}
+
 TEST(Routes, LabelsAreEscaped) { EXPECT_EQ(server::escape_label("a\"b\\c\nd"), "a\\\"b\\\\c\\nd"); }
 
 TEST(Routes, TableIsClean) {
