@@ -42,9 +42,9 @@ class Pool final : public KvAccess {
   void copy_out(std::int32_t group, BlockId block, store::Memory to) override {
     {
       std::unique_lock lock(mutex_);
-      ++outs_;
+      const int number = ++outs_;
       changed_.notify_all();
-      changed_.wait(lock, [&] { return !held_; });
+      changed_.wait(lock, [&] { return !held_ || number > held_outs_; });
     }
     std::memcpy(to.address, at(group, block).data(), to.length);
   }
@@ -66,9 +66,11 @@ class Pool final : public KvAccess {
   bool holds(std::int32_t group, BlockId block, int value) {
     return at(group, block) == std::vector<std::byte>(kBytes, static_cast<std::byte>(value + group));
   }
-  void hold(bool held) {
+  /// Copies do not end; of those out, the first `outs`.
+  void hold(bool held, int outs = INT32_MAX) {
     std::lock_guard lock(mutex_);
     held_ = held;
+    held_outs_ = outs;
     changed_.notify_all();
   }
   void wait_outs(int n) {
@@ -90,7 +92,7 @@ class Pool final : public KvAccess {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool held_ = false;
-  int outs_ = 0, ins_ = 0;
+  int outs_ = 0, ins_ = 0, held_outs_ = 0;
 };
 
 StoredBlock block(int number) {
@@ -211,7 +213,7 @@ TEST_F(TierServiceTest, WhatIsEvictedComesBackElsewhere) {
 TEST_F(TierServiceTest, AnEvictionWaitsForTheCopyOfTheSameBlock) {
   open(1 << 20);
   pool_.fill(2, 10);
-  pool_.hold(true);
+  pool_.hold(true, 1);
   service_->submit(SaveCommand{
       .why = SaveCommand::Why::kEarly, .group = 0, .block = 2, .stored = block(1), .uses = 0});
   pool_.wait_outs(1);  // the thread is in the middle of it
