@@ -9,17 +9,6 @@
 namespace barg::bench {
 namespace {
 
-std::string left(std::string text, std::size_t width) {
-  if (text.size() < width) text.resize(width, ' ');
-  return text;
-}
-
-std::string right(std::string text, std::size_t width) {
-  return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
-}
-
-std::string percent(std::optional<double> share) { return share ? fixed(*share * 100, 1) + " %" : "-"; }
-
 Json rounded(double value) { return Json(std::round(value * 1e6) / 1e6); }
 Json rounded(std::optional<double> value) { return value ? rounded(*value) : Json(); }
 

@@ -11,21 +11,10 @@
 namespace barg::bench {
 namespace {
 
-std::string left(std::string text, std::size_t width) {
-  if (text.size() < width) text.resize(width, ' ');
-  return text;
-}
-
-std::string right(std::string text, std::size_t width) {
-  return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
-}
-
 KvFigure quotient(const KvFigure& part, const KvFigure& whole) {
   if (!part || !whole || !(*whole > 0)) return std::nullopt;
   return *part / *whole;
 }
-
-std::string percent(const KvFigure& share) { return share ? fixed(*share * 100, 1) + " %" : "-"; }
 
 std::string size(const KvFigure& bytes) {
   if (!bytes) return "-";

@@ -13,8 +13,6 @@ namespace {
 /// Three or four digits that mean something.
 std::string rate(double value) { return fixed(value, value < 10 ? 2 : value < 100 ? 1 : 0); }
 
-std::string percent(double share) { return fixed(share * 100, 1) + " %"; }
-
 std::vector<std::vector<std::string>> cells(const ModelBenchReport& report) {
   std::vector<std::vector<std::string>> out{
       {"test", "tokens/s", "+-", "ms a step", "of bandwidth", "of arithmetic"}};

@@ -14,15 +14,6 @@ std::string figure(double value) {
   return fixed(value, size >= 1000 ? 0 : size >= 100 ? 1 : size >= 1 ? 2 : 3);
 }
 
-std::string right(std::string text, std::size_t width) {
-  return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
-}
-
-std::string left(std::string text, std::size_t width) {
-  if (text.size() < width) text.resize(width, ' ');
-  return text;
-}
-
 std::string distribution_row(const char* name, const Distribution& d) {
   std::string out = "  " + left(name, 16);
   if (d.count == 0) return out + right("-", 9) + "\n";
