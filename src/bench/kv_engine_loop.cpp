@@ -1,7 +1,5 @@
 #include "bench/kv_engine_loop.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -15,13 +13,6 @@ namespace {
 using SteadyTime = std::chrono::steady_clock;
 
 constexpr auto kTick = std::chrono::milliseconds(100);
-
-double thread_cpu_s() {
-  rusage usage{};
-  getrusage(RUSAGE_THREAD, &usage);
-  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-         static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
-}
 
 const char* error_key(ErrorCode code) {
   switch (code) {
@@ -61,7 +52,7 @@ class EngineLoop {
       if (load_.duration_s && static_cast<double>(now()) * 1e-9 > *load_.duration_s) break;
       start(static_cast<std::uint64_t>(i), at);
     }
-    wait_until([&] { return open_.empty(); }, std::nullopt);
+    wait_until([&] { return open_.empty(); });
     if (samples_.interrupted) cut_off();
     const std::lock_guard lock(mutex_);
     samples_.cpu_s = thread_cpu_s() - cpu_before;
@@ -72,26 +63,20 @@ class EngineLoop {
   }
 
  private:
+  using Open = std::unordered_map<std::uint64_t, RequestSample>;
+
   std::int64_t now() const {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(SteadyTime::now() - start_).count();
   }
   bool stopped() const { return hooks_.stop != nullptr && hooks_.stop->load(std::memory_order_relaxed); }
 
-  /// False: interrupted. `at_s`: not before, if given.
+  /// Looks again whenever a request has ended, at `at`, and at every tick. False: interrupted.
   template <class Condition>
-  bool wait_until(Condition condition, std::optional<double> at_s) {
+  bool wait_until(Condition condition, SteadyTime::time_point at = SteadyTime::time_point::max()) {
     std::unique_lock lock(mutex_);
     while (!stopped()) {
-      SteadyTime::time_point until = SteadyTime::now() + kTick;
-      if (at_s) {
-        const auto planned =
-            start_ + std::chrono::duration_cast<SteadyTime::duration>(std::chrono::duration<double>(*at_s));
-        if (planned <= SteadyTime::now()) return true;
-        until = std::min(until, planned);
-      } else if (condition()) {
-        return true;
-      }
-      changed_.wait_until(lock, until);
+      if (condition()) return true;
+      changed_.wait_until(lock, std::min(at, SteadyTime::now() + kTick));
       if (!hooks_.progress || SteadyTime::now() - drawn_ < kTick) continue;
       drawn_ = SteadyTime::now();
       const ServeProgress progress = progress_now();
@@ -104,8 +89,11 @@ class EngineLoop {
   }
 
   bool wait_for_turn(double at_s) {
-    if (load_.kind == ServeLoad::Kind::kTrace) return wait_until([] { return false; }, at_s);
-    return wait_until([&] { return static_cast<int>(open_.size()) < load_.concurrency; }, std::nullopt);
+    if (load_.kind == ServeLoad::Kind::kClosed)
+      return wait_until([&] { return static_cast<int>(open_.size()) < load_.concurrency; });
+    const auto due =
+        start_ + std::chrono::duration_cast<SteadyTime::duration>(std::chrono::duration<double>(at_s));
+    return wait_until([&] { return SteadyTime::now() >= due; }, due);
   }
 
   void start(std::uint64_t index, double at_s) {
@@ -133,7 +121,7 @@ class EngineLoop {
         engine_.submit(std::move(request), [this, id](TokenEvent&& e) { take(id, e); });
     if (taken) return;
     const std::lock_guard lock(mutex_);
-    end(id, error_key(taken.error().code), taken.error().message);
+    end(open_.find(id), error_key(taken.error().code), taken.error().message);
   }
 
   /// On the engine's thread.
@@ -141,7 +129,7 @@ class EngineLoop {
     const std::int64_t at = now();
     const std::lock_guard lock(mutex_);
     const auto it = open_.find(id);
-    if (it == open_.end()) return;  // cut off
+    if (it == open_.end()) return;  // nothing comes behind the last event
     RequestSample& s = it->second;
     if (!event.tokens.empty()) {
       s.stamps.push_back(at);
@@ -155,15 +143,13 @@ class EngineLoop {
     s.prompt_tokens = event.stats.prompt_tokens;
     s.cached_tokens = event.stats.cached_tokens;
     if (event.finish == FinishReason::kError)
-      return end(id, "engine_error", event.error ? event.error->message : "");
-    if (event.finish == FinishReason::kAbort) return end(id, "aborted", "The request was cancelled.");
-    end(id, s.stamps.empty() ? "no_tokens" : "", s.stamps.empty() ? "The answer has no token." : "");
+      return end(it, "engine_error", event.error ? event.error->message : "");
+    if (event.finish == FinishReason::kAbort) return end(it, "aborted", "The request was cancelled.");
+    end(it, s.stamps.empty() ? "no_tokens" : "", s.stamps.empty() ? "The answer has no token." : "");
   }
 
   /// REQUIRES the lock.
-  void end(std::uint64_t id, const char* error, std::string detail) {
-    const auto it = open_.find(id);
-    if (it == open_.end()) return;
+  void end(Open::iterator it, const char* error, std::string detail) {
     RequestSample& s = it->second;
     s.done = now();
     s.error = error;
@@ -175,7 +161,7 @@ class EngineLoop {
     changed_.notify_one();
   }
 
-  /// What is still going on is cancelled; its events find nobody.
+  /// What is still going on is cancelled, and waited for: its events come to this object.
   void cut_off() {
     std::vector<std::uint64_t> ids;
     {
@@ -184,7 +170,6 @@ class EngineLoop {
     }
     for (const std::uint64_t id : ids) engine_.cancel(static_cast<RequestId>(id));
     std::unique_lock lock(mutex_);
-    // Each has one last event, and the loop must outlive it.
     changed_.wait(lock, [&] { return open_.empty(); });
     samples_.cancelled = static_cast<std::int64_t>(
         std::erase_if(samples_.requests, [](const RequestSample& s) { return s.error == "aborted"; }));
@@ -211,7 +196,7 @@ class EngineLoop {
   std::int64_t total_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::unordered_map<std::uint64_t, RequestSample> open_;  // guarded by mutex_, as all below
+  Open open_;  // guarded by mutex_, as all below
   RunSamples samples_;
   std::int64_t answered_ = 0, failed_ = 0;
 };

@@ -31,13 +31,6 @@ std::int64_t steady_ns() {
       .count();
 }
 
-double thread_cpu_s() {
-  rusage usage{};
-  getrusage(RUSAGE_THREAD, &usage);
-  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-         static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
-}
-
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
@@ -426,6 +419,13 @@ bool is_loopback(const addrinfo& info) {
 }
 
 }  // namespace
+
+double thread_cpu_s() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
+}
 
 Result<ServeAddress> find_server(const ServeTarget& target) {
   addrinfo hints{};

@@ -74,6 +74,9 @@ struct ServeHooks {
   const std::atomic<bool>* stop = nullptr;             ///< set from anywhere: the run ends within 0.2 s
 };
 
+/// Processor time of the calling thread.
+double thread_cpu_s();
+
 /// A server's address after the lookup: the first one that accepts a connection.
 struct ServeAddress {
   std::vector<unsigned char> bytes;  ///< a sockaddr
