@@ -30,7 +30,7 @@ struct KvReplay {
   };
   std::vector<Point> over_time;
 
-  bool all_answered() const { return report.failed == 0 && !report.interrupted && report.ok > 0; }
+  bool all_answered() const { return report.all_answered(); }
 };
 
 /// GET /metrics or its like; nothing if there is no answer.

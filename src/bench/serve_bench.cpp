@@ -40,8 +40,7 @@ Result<RunSamples> warm_up(const ServeOptions& options, const ServeAddress& addr
 }  // namespace
 
 bool ServeBenchResult::all_answered() const {
-  return std::all_of(reports.begin(), reports.end(),
-                     [](const RunReport& r) { return r.failed == 0 && !r.interrupted && r.ok > 0; });
+  return std::all_of(reports.begin(), reports.end(), [](const RunReport& r) { return r.all_answered(); });
 }
 
 Result<ServeBenchResult> run_serve_bench(const ServeOptions& options, const ServeBenchHooks& hooks) {

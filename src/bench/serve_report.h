@@ -77,6 +77,8 @@ struct RunReport {
   double client_cpu_us_per_piece = 0;
   double client_cpu_share = 0;          ///< of one core, over the run
   Distribution send_lag_ms;             ///< sent minus intended
+
+  bool all_answered() const { return failed == 0 && !interrupted && ok > 0; }
 };
 
 RunReport summarise(const ServeOptions& options, const ServeLoad& load, const RunSamples& samples,
