@@ -52,8 +52,8 @@ class Replay {
         seen_(idx(trace.distinct)),
         unread_(idx(trace.distinct)) {
     out_.options = options;
-    tiers_ = options.blocks[1] + options.blocks[2] + options.blocks[3] > 0;
-    if (tiers_) stack_ = std::make_unique<store::StackPolicy>(stack_options(options), 0.0);
+    if (options.blocks[1] + options.blocks[2] + options.blocks[3] > 0)
+      stack_ = std::make_unique<store::StackPolicy>(stack_options(options), 0.0);
     const double end = trace.size() == 0 ? 0 : trace.at_s.back();
     out_.bins.resize(kBins);
     for (std::size_t b = 0; b < kBins; ++b) out_.bins[b].end_s = end * static_cast<double>(b + 1) / kBins;
@@ -81,8 +81,7 @@ class Replay {
   const KvTrace& trace_;
   kv::KvManager kv_;
   Digest root_;
-  std::unique_ptr<store::StackPolicy> stack_;
-  bool tiers_ = false;
+  std::unique_ptr<store::StackPolicy> stack_;  // null: there are no tiers
   KvPolicyResult out_;
   double now_ = 0;
   std::vector<char> seen_, unread_;  // by node: was in the device's pool once; put there and not read since
@@ -144,7 +143,7 @@ void Replay::save_departed(SaveWhy why) {
 void Replay::take_saves() {
   kv_.take_departed(departed_);
   out_.tiers[kDevice].evictions += departed_.size();
-  if (!tiers_) return departed_.clear();
+  if (!stack_) return departed_.clear();
   save_departed(SaveWhy::kEvicted);
 }
 
@@ -228,7 +227,7 @@ void Replay::request(std::size_t i) {
   const kv::KvSeq s = kv_.open(root_);
   Hits hits{};
   std::int32_t have = kv_.match(s, log, blocks);
-  if (tiers_ && have < blocks) {
+  if (stack_ && have < blocks) {
     lookup(s, log, have, blocks);
     if (out_.options.write == KvWrite::kSecondUse) note_second_asks(log, have);
   }
@@ -240,16 +239,16 @@ void Replay::request(std::size_t i) {
   }
   hits[kDevice] = static_cast<std::uint64_t>(have);
   count_device(nodes, have);
-  if (tiers_ && have < blocks) have = load(s, log, have, step, hits);
+  if (stack_ && have < blocks) have = load(s, log, have, step, hits);
   CHECK(kv_.reserve(s, blocks));
   take_saves();
   kv_.publish(s, log, blocks, step);
   kv_.retire(step);
-  if (tiers_ && out_.options.write == KvWrite::kThrough) save_computed(s, log, have, blocks);
+  if (stack_ && out_.options.write == KvWrite::kThrough) save_computed(s, log, have, blocks);
   kv_.advance(s, blocks);
   kv_.release(s, step);
   kv_.close(s);
-  if (tiers_) after_step(blocks);
+  if (stack_) after_step(blocks);
   note(nodes.size(), hits);
 }
 
@@ -280,7 +279,7 @@ void Replay::note(std::size_t asked, const Hits& hits) {
 }
 
 KvPolicyResult Replay::finish() {
-  for (std::size_t l = 0; tiers_ && l < store::kNumTierKinds; ++l) {
+  for (std::size_t l = 0; stack_ && l < store::kNumTierKinds; ++l) {
     const store::LevelStats stats = stack_->stats(static_cast<TierKind>(l));
     KvTierCount& t = out_.tiers[l + 1];
     t.evictions = stats.evictions;
@@ -289,7 +288,7 @@ KvPolicyResult Replay::finish() {
     t.useful_writes = stats.useful_writes;
     t.duplicates = duplicates_[l + 1] / static_cast<double>(std::max<std::uint64_t>(out_.requests, 1));
   }
-  if (tiers_) out_.refused = stack_->refused_admission();
+  if (stack_) out_.refused = stack_->refused_admission();
   kv_.check_integrity();
   return std::move(out_);
 }
