@@ -213,11 +213,6 @@ class KvManager {
   /// nothing changed; the sequence counts as processed up to there (see advance()). Window blocks that the
   /// jump leaves behind are fenced with `fence`, as in release(). REQUIRES computed == tokens reserved.
   std::int32_t adopt_loaded(KvSeq s, const TokenView& log, std::int32_t computed, StepId fence);
-  /// The table ends at a block boundary and other sequences have published the next blocks: appends those, as
-  /// far as at least one token of `log` is left to compute. Results and `fence` as in adopt_loaded(). Parts
-  /// of its load that this makes needless are dropped: if load_first() has risen or the load has ended, the
-  /// caller cancels them.
-  std::int32_t adopt_published(KvSeq s, const TokenView& log, std::int32_t computed, StepId fence);
   bool loading(KvSeq s) const { return at(s).load.first < at(s).load.last; }
   /// The load is blocks [load_first, load_last) of the sequence; REQUIRES loading() of all below.
   std::int32_t load_first(KvSeq s) const { return at(s).load.first; }
@@ -363,7 +358,6 @@ class KvManager {
   void seal_up_to(KvSeq s, const TokenView& log, std::int32_t blocks, StepId fence, std::int32_t uses);
   bool reads_anew(const Tables& t, std::int32_t index) const { return t.counts && index >= t.seen; }
   void leave_window(Tables& t, std::int32_t g, std::int32_t first, StepId fence);
-  std::int32_t published_from(KvSeq s, const TokenView& log, std::int32_t from);
   Departed departed(std::int32_t g, BlockId b) const;
   void note_departure(std::int32_t g, BlockId b);
   void note_use(std::int32_t g, BlockId b);

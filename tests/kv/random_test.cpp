@@ -101,7 +101,7 @@ class Model {
   }
 
   struct Counts {
-    int admitted = 0, refused = 0, undone = 0, departed = 0, told = 0, cold = 0, adopted = 0, taken_over = 0;
+    int admitted = 0, refused = 0, undone = 0, departed = 0, told = 0, cold = 0, adopted = 0;
   };
   const Counts& counts() const { return counts_; }
 
@@ -425,21 +425,14 @@ class Model {
     for (Seq& s : seqs_) {
       if (s.life == 0) continue;
       const bool loads = s.load_first < s.load_last;
-      switch (rng_.below(4)) {
-        case 0:
-          adopt_published(s);
-          break;
-        case 1:
-          if (loads) {
-            const auto span = static_cast<std::uint64_t>(s.load_last - s.load_first) + 1;
-            const auto a = s.load_first + static_cast<std::int32_t>(rng_.below(span));
-            const auto b = s.load_first + static_cast<std::int32_t>(rng_.below(span));
-            kv_.drop_load(s.id, a, b);
-            forget_parts(s, a, b);
-          }
-          break;
-        default:
-          adopt_loaded(s, loads);
+      if (rng_.below(3) > 0) {
+        adopt_loaded(s, loads);
+      } else if (loads) {
+        const auto span = static_cast<std::uint64_t>(s.load_last - s.load_first) + 1;
+        const auto a = s.load_first + static_cast<std::int32_t>(rng_.below(span));
+        const auto b = s.load_first + static_cast<std::int32_t>(rng_.below(span));
+        kv_.drop_load(s.id, a, b);
+        forget_parts(s, a, b);
       }
       check_load(s);
       check_departures();
@@ -462,25 +455,6 @@ class Model {
     ++counts_.adopted;
     jumped(s, got);
     note(s, from, got / kB, StepId{}, 1);
-  }
-
-  void adopt_published(Seq& s) {
-    const std::int32_t from = s.computed / kB;
-    std::int32_t to = from;
-    if (s.computed % kB == 0) {
-      // Blocks of full groups up to `to`, then the longest cut with its windows.
-      const auto has = [&](std::int32_t i, std::int32_t g) {
-        const NodeId n = kv_.tree().find(kv_.key(s.id, s.log(), i));
-        return n != kNoNode && kv_.tree().block(n, g) != kNoBlock;
-      };
-      to = longest(from, (s.log().size() - 1) / kB, has);
-    }
-    const std::int32_t got = kv_.adopt_published(s.id, s.log(), s.computed, fence(s));
-    ASSERT_EQ(got, to == from ? s.computed : to * kB);
-    if (got == s.computed) return;
-    ++counts_.taken_over;
-    jumped(s, got);
-    note(s, from, to, StepId{}, 0);
   }
 
   void jumped(Seq& s, std::int32_t to) {
@@ -619,7 +593,6 @@ TEST(ManagerRandom, EqualsANaiveModel) {
         all.told += c.told;
         all.cold += c.cold;
         all.adopted += c.adopted;
-        all.taken_over += c.taken_over;
       }
     }
   }
@@ -630,7 +603,6 @@ TEST(ManagerRandom, EqualsANaiveModel) {
   EXPECT_GT(all.told, 500);
   EXPECT_GT(all.cold, 1000);
   EXPECT_GT(all.adopted, 100);
-  EXPECT_GT(all.taken_over, 20);
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-// What the manager tells tiers: departures, second uses, the coldest; and taking over what others have
-// published.
+// What the manager tells tiers: departures, second uses, the coldest.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -179,26 +178,6 @@ TEST(Tiers, TheColdestAreOfferedInOrderOfEvictionAndOnce) {
     for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(gone[i].digest, cold[i].digest);
     b.end();
   }
-}
-
-TEST(Tiers, APrefillTakesOverWhatOthersHavePublished) {
-  KvManager kv(options(30));
-  Driven a(kv, count_from(0, 40)), b(kv, count_from(0, 30));
-  a.compute(8);
-  b.compute(24);
-  a.compute(10);
-  EXPECT_EQ(kv.adopt_published(a.seq, a.log(), 10, step(0)), 10);  // in the middle of a block
-  a.compute(12);
-  std::vector<LoadSlot> slots;
-  ASSERT_TRUE(kv.reserve_load(a.seq, a.log(), 4, 8, slots));
-  EXPECT_EQ(kv.adopt_published(a.seq, a.log(), 12, step(0)), 24);
-  EXPECT_EQ(kv.load_first(a.seq), 6);  // the parts before are needless
-  EXPECT_EQ(kv.held(a.seq, 0), 6 + 2);
-  kv.check_integrity();
-  EXPECT_EQ(kv.adopt_published(a.seq, a.log(), 24, step(0)), 24);
-  a.end();
-  b.end();
-  kv.check_integrity();
 }
 
 TEST(Tiers, NothingIsNotedWithoutThem) {
