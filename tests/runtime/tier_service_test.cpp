@@ -379,6 +379,9 @@ TEST_F(TierServiceTest, PinsHoldForWhatIsSavedLater) {
   }
   stack_->flush(clock_.now() + 1);
   EXPECT_EQ(stack_->stats().kinds[1].writes, 2U);
+  for (int n = 100; n < 400; ++n) save(n, 4);  // more than DRAM holds
+  EXPECT_EQ(look(1, {1, 2}).places,
+            (std::vector<Place>{Place::kDram, Place::kDram, Place::kNowhere, Place::kNowhere}));
   clock_.advance(20);
   save(1, 3);
   save(3, 3);
