@@ -75,14 +75,10 @@ struct LoadSlot {
 };
 
 /// A published block as tiers want to save it. Its content is complete and retired.
-struct Departed {
+struct Departed : BlockFacts {
   std::int32_t group = 0;
   BlockId block = kNoBlock;
-  Digest digest{};
-  Digest parent{};                ///< as in BlockFacts
-  std::int32_t depth = 0;         ///< as in BlockFacts
-  std::uint64_t fingerprint = 0;  ///< as in BlockFacts
-  std::int32_t uses = 0;          ///< requests that read it since it was written here, beside its writer
+  std::int32_t uses = 0;  ///< requests that read it since it was written here, beside its writer
 };
 
 /// Handle of a sequence's tables.
@@ -121,6 +117,8 @@ class KvManager {
   std::int32_t num_groups() const { return static_cast<std::int32_t>(groups_.size()); }
   /// Blocks a sequence of `tokens` tokens needs in group g while it computes `rows` of them at a time.
   std::int64_t blocks_needed(std::int32_t g, std::int32_t tokens, std::int32_t rows) const;
+  /// First block index a query at `position` reads in group g.
+  std::int32_t first_needed(std::int32_t g, std::int32_t position) const;
   std::int64_t total(std::int32_t g) const { return groups_[idx(g)].pool.size(); }
   /// Blank + cached: what could be taken right now.
   std::int64_t available(std::int32_t g) const { return groups_[idx(g)].pool.available(); }
@@ -336,8 +334,6 @@ class KvManager {
   static std::size_t idx(std::int32_t g) { return static_cast<std::size_t>(g); }
   Tables& at(KvSeq s);
   const Tables& at(KvSeq s) const;
-  /// First block index a query at `position` reads in group g.
-  std::int32_t first_needed(std::int32_t g, std::int32_t position) const;
   bool full(std::int32_t g) const { return groups_[idx(g)].spec.kind == GroupKind::kFull; }
 
   Hit find_hit(KvSeq s, const TokenView& log, std::int32_t read_until);

@@ -9,13 +9,10 @@ namespace barg::kv {
 
 Departed KvManager::departed(std::int32_t g, BlockId b) const {
   const Block& x = groups_[idx(g)].pool[b];
-  return {.group = g,
-          .block = b,
-          .digest = tree_.digest(x.node),
-          .parent = tree_.parent_digest(x.node),
-          .depth = tree_.depth(x.node),
-          .fingerprint = tree_.fingerprint(x.node),
-          .uses = x.uses};
+  return {{tree_.digest(x.node), tree_.parent_digest(x.node), tree_.depth(x.node), tree_.fingerprint(x.node)},
+          g,
+          b,
+          x.uses};
 }
 
 /// REQUIRES a published block that is about to be unpublished.

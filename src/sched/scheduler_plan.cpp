@@ -132,7 +132,6 @@ Sequence* Scheduler::choose_victim(const Sequence& s) const {
   return worst == &s ? nullptr : worst;
 }
 
-
 void Scheduler::preempt(Sequence& s) {
   if (s.drafted > 0) {
     std::erase(draft_.items, &s);

@@ -19,7 +19,7 @@ std::uint64_t raw(LoadId id) { return static_cast<std::uint64_t>(id); }
 StoredBlock stored(const kv::BlockFacts& f) { return {f.digest, f.parent, f.depth, f.fingerprint}; }
 
 SaveCommand save(SaveCommand::Why why, const kv::Departed& d) {
-  return {why, d.group, d.block, {d.digest, d.parent, d.depth, d.fingerprint}, d.uses};
+  return {why, d.group, d.block, stored(d), d.uses};
 }
 
 }  // namespace
@@ -185,9 +185,8 @@ void Scheduler::find_run(Restore& r) {
 std::int32_t Scheduler::window_end(const Restore& r, std::int32_t first, std::int32_t last) const {
   const std::int32_t b = kv_.block_tokens(), groups = kv_.num_groups();
   for (std::int32_t g = 0; g < groups; ++g) {
-    const kv::GroupSpec& spec = config_.kv.groups[at(g)];
-    if (spec.kind == kv::GroupKind::kFull) continue;
-    const std::int32_t needed = std::max(0, last * b - spec.window + 1) / b;
+    if (config_.kv.groups[at(g)].kind == kv::GroupKind::kFull) continue;
+    const std::int32_t needed = kv_.first_needed(g, last * b);
     for (std::int32_t i = last; i-- > std::max(first, needed);) {
       if (r.parts[at((i - r.first) * groups + g)] == Place::kNowhere) return window_end(r, first, i);
     }
