@@ -220,7 +220,7 @@ class KvManager {
   /// Some part of block `index` has failed or was dropped: the block must be computed.
   bool load_lost(KvSeq s, std::int32_t index) const;
   /// Parts neither loaded nor failed.
-  std::int64_t load_pending(KvSeq s) const { return at(s).load.pending; }
+  std::int64_t load_pending(KvSeq s) const;
 
   // -- what tiers want to know (manager_tiers.cpp); only with track_evictions. All append.
 
@@ -283,7 +283,6 @@ class KvManager {
     std::int32_t first = 0, last = 0;
     std::int32_t ready_to = 0;    // blocks [first, ready_to) are there: longest such run
     std::int32_t ready_from = 0;  // blocks [ready_from, last) are there: longest such run
-    std::int64_t pending = 0;
     struct Parts {
       std::vector<Part> at;  // [index - base]
       std::int64_t held = 0, pending = 0;

@@ -47,7 +47,6 @@ bool KvManager::reserve_load(KvSeq s, const TokenView& log, std::int32_t first, 
       out.push_back({i, g, block});
       ++l.groups[idx(g)].held;
       ++l.groups[idx(g)].pending;
-      ++l.pending;
     }
   }
   extend_runs(l);
@@ -69,6 +68,12 @@ bool KvManager::load_lost(KvSeq s, std::int32_t index) const {
   });
 }
 
+std::int64_t KvManager::load_pending(KvSeq s) const {
+  std::int64_t pending = 0;
+  for (const Load::Parts& parts : at(s).load.groups) pending += parts.pending;
+  return pending;
+}
+
 /// Both runs only grow here, so all calls for a load together are linear in it.
 void KvManager::extend_runs(Load& l) const {
   while (l.ready_to < l.last && there(l, l.ready_to)) ++l.ready_to;
@@ -81,7 +86,6 @@ void KvManager::part_loaded(KvSeq s, std::int32_t index, std::int32_t group) {
   if (index < l.first || index >= l.last || part(l, group, index).state != PartState::kPending) return;
   part(l, group, index).state = PartState::kReady;
   --l.groups[idx(group)].pending;
-  --l.pending;
   extend_runs(l);
 }
 
@@ -94,9 +98,7 @@ void KvManager::part_failed(KvSeq s, std::int32_t index, std::int32_t group) {
 
 void KvManager::lose_part(Load& l, std::int32_t g, std::int32_t index) {
   Part& p = part(l, g, index);
-  const std::int64_t pending = p.state == PartState::kPending ? 1 : 0;
-  l.pending -= pending;
-  l.groups[idx(g)].pending -= pending;
+  l.groups[idx(g)].pending -= p.state == PartState::kPending ? 1 : 0;
   if (p.block != kNoBlock) {
     --l.groups[idx(g)].held;
     groups_[idx(g)].pool.drop(p.block, StepId{});  // no step has named it
