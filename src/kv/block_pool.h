@@ -90,7 +90,6 @@ class BlockPool {
   std::int64_t size() const { return static_cast<std::int64_t>(blocks_.size()); }
   std::int64_t count(BlockState s) const { return counts_[index(s)]; }
   std::int64_t available() const { return count(BlockState::kBlank) + count(BlockState::kCached); }
-  Eviction eviction() const { return eviction_; }
   const Block& operator[](BlockId b) const { return blocks_[static_cast<std::size_t>(b)]; }
   /// The Cached block that entered `q` first, kNoBlock if none.
   BlockId head(Queue q) const { return queues_[static_cast<std::size_t>(q)].head; }

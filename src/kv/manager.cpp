@@ -337,14 +337,11 @@ void KvManager::rollback(std::size_t mark) {
     Tables& t = at(u.seq);
     BlockPool& pool = groups_[idx(u.group)].pool;
     switch (u.kind) {
-      case Undo::Kind::kAdopt:
-        pool.undo(u.mark);
-        t.groups[idx(u.group)].blocks.pop_back();
-        break;
       case Undo::Kind::kPin:
         pool.undo(u.mark);
         t.sources.pop_back();
         break;
+      case Undo::Kind::kAdopt:
       case Undo::Kind::kTake:
         pool.undo(u.mark);
         t.groups[idx(u.group)].blocks.pop_back();
