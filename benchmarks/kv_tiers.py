@@ -4,65 +4,50 @@
 
 Sixteen conversations of eight turns (1,000 shared words, then 200 new and 64 generated tokens a turn) take turns on a
 device pool of a quarter of what they hold, so that most histories have been evicted when their next turn comes. The modes
-are interleaved, every run on a fresh server and an empty store; medians over the rounds; answers must be equal. Then `fits`: a pool that holds
-everything, tiers on beside tiers off, paired, CPU seconds and TTFT; and `restart`: the server is killed with SIGKILL
-after its run, started again, and gets the last turns once more.
+are interleaved, every run on a fresh server and an empty store; medians over the rounds; answers must be equal. Then
+`fits`: a pool that holds everything, tiers on beside tiers off, paired, CPU seconds and TTFT; and `restart`: a server
+with a disk tier is killed with SIGKILL after its run, started again, and gets the same conversations once more, as does
+one on an empty directory.
 
 Standard library only. Redis is Debian's redis-server on a private port; without it that column is missing.
 """
 
 import argparse
+import concurrent.futures
+import contextlib
+import datetime
 import http.client
 import json
 import pathlib
 import random
 import shutil
 import signal
-import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
+from statistics import median
+
+import markers
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "end_to_end"))
-from server import Server, free_port, model_path  # noqa: E402
+from server import Server, model_path, redis_server  # noqa: E402
 
 SESSIONS, TURNS, SHARED, NEW, GENERATED = 16, 8, 1000, 200, 64
 WORKING_SET = SHARED + SESSIONS * TURNS * (NEW + GENERATED)  # tokens
 
 
-class Redis:
-    """A private redis-server without persistence; None-like when there is no binary."""
-
-    def __init__(self, bytes_):
-        self.port = free_port()
-        self.process = subprocess.Popen(
-            ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-             "--maxmemory", str(bytes_), "--maxmemory-policy", "allkeys-lru"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(0.3)
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
-
-
-def tier_flags(mode, directory, redis):
+def tier_flags(mode, directory, redis_port=None):
     flags = []
     if "dram" in mode:
         flags += ["--kv-tier", "dram:size=2GiB" if mode == "dram" else "dram:size=256MiB"]
     if "disk" in mode:
         flags += ["--kv-tier", f"disk:path={directory},size=4GiB"]
     if "redis" in mode:
-        flags += ["--kv-tier", f"redis:url=redis://127.0.0.1:{redis.port}"]
+        flags += ["--kv-tier", f"redis:url=redis://127.0.0.1:{redis_port}"]
     return flags
 
 
-WORDS = ("time year people way day man thing woman life child world school state family student group country problem "
-         "hand part place case week company system program question work number night point home water room mother "
-         "area money story fact month lot right study book eye job word business issue side kind head house service "
-         "friend father power hour game line end member law car city name team minute idea body back parent face").split()
+WORDS = (pathlib.Path(__file__).parent / "peers" / "words.txt").read_text().split()  # of one token each
 
 
 def words(rng, n):
@@ -78,34 +63,19 @@ class Sessions:
         shared = words(rng, SHARED)
         self.history = [[{"role": "system", "content": shared}] for _ in range(SESSIONS)]
         self.questions = [[words(rng, NEW) for _ in range(TURNS)] for _ in range(SESSIONS)]
-        self.queue = [(turn, s) for turn in range(TURNS) for s in range(SESSIONS)]
-        self.done = [0] * SESSIONS
-        self.lock = threading.Condition()
-        self.rows = []
 
     def run(self):
-        start = time.monotonic()
-        threads = [threading.Thread(target=self.worker) for _ in range(self.parallel)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
-        return self.rows, time.monotonic() - start
+        """(a row a request, seconds); raises what any request has raised."""
+        start, futures = time.monotonic(), []
+        with concurrent.futures.ThreadPoolExecutor(self.parallel) as pool:
+            for turn in range(TURNS):
+                for s in range(SESSIONS):
+                    futures.append(pool.submit(self.ask, s, turn, futures[-SESSIONS] if turn else None))
+        return [f.result() for f in futures], time.monotonic() - start
 
-    def worker(self):
-        while True:
-            with self.lock:
-                if not self.queue:
-                    return
-                turn, s = self.queue.pop(0)
-                self.lock.wait_for(lambda: self.done[s] == turn)
-            row = self.ask(s, turn)
-            with self.lock:
-                self.rows.append(row)
-                self.done[s] = turn + 1
-                self.lock.notify_all()
-
-    def ask(self, s, turn):
+    def ask(self, s, turn, before):
+        if before:
+            before.result()
         self.history[s].append({"role": "user", "content": self.questions[s][turn]})
         body = {"messages": self.history[s], "max_tokens": GENERATED, "temperature": 0, "ignore_eos": True, "stream": True,
                 "stream_options": {"include_usage": True}}
@@ -143,36 +113,35 @@ def figures(rows, seconds):
             "answers": {f"{r['session']}.{r['turn']}": r["text"] for r in rows}}
 
 
-def median(values):
-    return statistics.median(values) if values else float("nan")
-
-
 def one(args, mode, pool, seed):
-    redis = Redis(4 << 30) if "redis" in mode else None
-    with tempfile.TemporaryDirectory(dir=args.scratch) as directory:
-        try:
-            with Server(args.barg, args.model, ["--kv-cache-memory-bytes", str(pool),
-                                                *tier_flags(mode, directory + "/kv", redis)]) as server:
-                cpu = server.cpu_s()
-                out = figures(*Sessions(server, seed, args.parallel).run())
-                return {**out, "cpu_s": server.cpu_s() - cpu}
-        finally:
-            if redis:
-                redis.stop()
+    with contextlib.ExitStack() as stack:
+        directory, port = stack.enter_context(tempfile.TemporaryDirectory(dir=args.scratch)), None
+        if "redis" in mode:
+            redis, port = redis_server("--maxmemory", 4 << 30, "--maxmemory-policy", "allkeys-lru")
+            stack.callback(redis.wait)
+            stack.callback(redis.terminate)
+        server = stack.enter_context(Server(args.barg, args.model, ["--kv-cache-memory-bytes", str(pool),
+                                                                    *tier_flags(mode, directory + "/kv", port)]))
+        cpu = server.cpu_s()
+        out = figures(*Sessions(server, seed, args.parallel).run())
+        return {**out, "cpu_s": server.cpu_s() - cpu}
 
 
 def restart(args, pool, seed):
-    """The same conversations after SIGKILL and a start on the same directory, beside an empty store."""
+    """The same conversations after SIGKILL and a start on the same directory, beside a start on an empty one."""
     with tempfile.TemporaryDirectory(dir=args.scratch) as directory:
-        flags = ["--kv-cache-memory-bytes", str(pool), "--kv-tier", f"disk:path={directory}/kv,size=4GiB"]
-        server = Server(args.barg, args.model, flags)
-        first = figures(*Sessions(server, seed, args.parallel).run())
-        time.sleep(3)
-        server.process.send_signal(signal.SIGKILL)
-        server.process.wait()
+        def start(name):
+            return Server(args.barg, args.model, ["--kv-cache-memory-bytes", str(pool),
+                                                  *tier_flags("disk", f"{directory}/{name}")])
+
+        with start("warm") as server:
+            first = figures(*Sessions(server, seed, args.parallel).run())
+            time.sleep(3)
+            server.process.send_signal(signal.SIGKILL)
+            server.process.wait()
         out = {}
-        for name, store in (("warm", flags), ("cold", flags[:2])):
-            with Server(args.barg, args.model, store) as again:
+        for name in ("warm", "cold"):
+            with start(name) as again:
                 out[name] = {**figures(*Sessions(again, seed, args.parallel).run()), "ready_s": again.ready_s}
             if out[name]["answers"] != first["answers"]:
                 raise RuntimeError(f"{name}: other answers")
@@ -215,7 +184,10 @@ def main():
     parts = set((args.only or "modes,fits,restart").split(","))
     bytes_ = WORKING_SET * args.bytes_per_token
     modes = ["off", "dram", "dram+disk"] + (["dram+disk+redis"] if shutil.which("redis-server") else [])
-    results, text = {m: [] for m in modes}, []
+    command = f"python3 benchmarks/kv_tiers.py --rounds {args.rounds}" + (f" --only {args.only}" if args.only else "")
+    results = {m: [] for m in modes}
+    text = [f"Measured {datetime.date.today().isoformat()} by `{command}` with {args.model.name}, {args.parallel} requests in "
+            "flight."]
     out = {"working_set_tokens": WORKING_SET, "pool_bytes": bytes_ // 4, "rounds": args.rounds}
     if "modes" in parts:
         for r in range(args.rounds):
@@ -254,10 +226,7 @@ def main():
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(out, indent=1))
     if args.write:
-        path = pathlib.Path(args.write)
-        begin, end = "<!-- kv tiers -->", "<!-- /kv tiers -->"
-        head, rest = path.read_text().split(begin)
-        path.write_text(f"{head}{begin}\n{body}\n{end}{rest.split(end)[1]}")
+        markers.replace(args.write, "kv tiers", body)
 
 
 if __name__ == "__main__":

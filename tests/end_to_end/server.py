@@ -143,6 +143,19 @@ class Server:
             self.log.close()
 
 
+def redis_server(*options):
+    """(process, port) of a private redis-server that keeps nothing on disk. REQUIRES the binary."""
+    for _ in range(5):  # somebody may take the port first
+        port = free_port()
+        process = subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "",
+                                    "--appendonly", "no", *map(str, options)], stdout=subprocess.DEVNULL)
+        try:
+            process.wait(0.3)
+        except subprocess.TimeoutExpired:
+            return process, port
+    raise RuntimeError("redis-server does not start")
+
+
 def wait_until(condition, what, timeout=30):
     """Polls until condition() is true; the bound only ends a broken run."""
     end = time.monotonic() + timeout

@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 import run
-from server import Server, free_port, wait_until
+from server import Server, redis_server, wait_until
 
 # Small enough that prompts leave it, and nothing is computed that a tier has.
 OPTIONS = ["--kv-cache-memory-bytes", "1MiB", "--kv-restore", "reload"]
@@ -157,14 +157,7 @@ class Tiers(unittest.TestCase):
     def test_processes_share_a_redis_server_that_is_killed(self):
         place, prompts = Place(self), [prompt(500 + k) for k in range(PROMPTS)]
         expected = self.cold(prompts)
-        for _ in range(5):
-            port = free_port()
-            redis = subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "",
-                                      "--appendonly", "no", "--dir", place.root], stdout=subprocess.DEVNULL)
-            try:
-                redis.wait(0.3)
-            except subprocess.TimeoutExpired:
-                break
+        redis, port = redis_server("--dir", place.root)
         self.addCleanup(redis.wait)
         self.addCleanup(redis.kill)
         tier = ["--kv-tier", "dram:size=8MiB", "--kv-tier", f"redis:url=redis://127.0.0.1:{port},op_timeout=500ms"]
