@@ -18,7 +18,6 @@ import contextlib
 import json
 import pathlib
 import random
-import re
 import statistics
 import sys
 import tempfile
@@ -39,7 +38,7 @@ class Users:
         self.histories = [[rng.randrange(100, 40000) for _ in range(args.history)] for _ in range(args.users)]
 
     def turn(self, server, i):
-        """(user and turn, seconds, cached tokens by tier, answer)"""
+        """Turn `i` of all: which one, seconds, cached tokens by tier, and the answer."""
         user, rng = i % len(self.histories), random.Random(i)
         prompt = self.histories[user] + [rng.randrange(100, 40000) for _ in range(TAIL)]
         begin = time.monotonic()
@@ -68,8 +67,7 @@ class Users:
 
 
 def choices(server):
-    found = {re.search(r'barg_kv_restore_plans_total\{.*choice="(\w+)"', name): n for name, n in server.metrics().items()}
-    return {match[1]: int(n) for match, n in found.items() if match}
+    return {c: int(server.metric("barg_kv_restore_plans_total", choice=c)) for c in ("recompute", "reload", "both")}
 
 
 def measure(args, users, directory, mb):
