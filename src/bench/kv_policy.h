@@ -3,7 +3,7 @@
 // token, its node in the trace), store::StackPolicy the tiers below; only copying, time and failure are left
 // out, so a write is there at once, and one request is over before the next begins.
 //
-// One thread. A whole trace of 300,000 blocks takes about a second.
+// One thread. A whole trace of 300,000 blocks takes a fraction of a second.
 #pragma once
 
 #include <array>
