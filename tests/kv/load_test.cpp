@@ -2,53 +2,17 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <numeric>
 
 #include "base/env.h"
-#include "kv/manager.h"
+#include "kv/driven.h"
 
 namespace barg::kv {
 namespace {
 
-StepId step(std::uint64_t n) { return static_cast<StepId>(n); }
-GroupSpec full(std::int64_t blocks) { return {GroupKind::kFull, 0, blocks, 1}; }
-GroupSpec window(std::int32_t w, std::int64_t blocks) { return {GroupKind::kSlidingWindow, w, blocks, 1}; }
-
-ManagerOptions options(std::vector<GroupSpec> groups) {
-  ManagerOptions o;
-  o.block_tokens = 4;
-  o.groups = std::move(groups);
-  return o;
-}
-
-std::vector<TokenId> count_from(TokenId first, int n) {
-  std::vector<TokenId> v(static_cast<std::size_t>(n));
-  std::iota(v.begin(), v.end(), first);
-  return v;
-}
-
-struct Driven {
-  KvManager* kv;
-  std::vector<TokenId> tokens;
-  KvSeq seq;
+struct Loader : Admitted {
+  using Admitted::Admitted;
   std::vector<LoadSlot> slots;
-  std::int32_t computed = 0;
 
-  Driven(KvManager& m, std::vector<TokenId> t)
-      : kv(&m), tokens(std::move(t)), seq(m.open(root_key("r", ""))) {
-    KvManager::Transaction txn(*kv);
-    std::vector<TailCopy> copies;
-    computed =
-        *kv->admit(seq, log(), {.read_until = log().size(), .rows = 8, .keep = {}, .step = step(1)}, copies);
-    txn.commit();
-  }
-  TokenView log() const { return {tokens, {}, {}}; }
-  void compute(std::int32_t to) {
-    ASSERT_TRUE(kv->reserve(seq, to));
-    kv->publish(seq, log(), to, step(0));
-    kv->advance(seq, to);
-    computed = to;
-  }
   void load(std::int32_t first, std::int32_t last) {
     slots.clear();
     ASSERT_TRUE(kv->reserve_load(seq, log(), first, last, slots));
@@ -59,15 +23,11 @@ struct Driven {
   std::int32_t adopt(StepId fence = step(0)) {
     return computed = kv->adopt_loaded(seq, log(), computed, fence);
   }
-  void end() {
-    kv->release(seq, step(0));
-    kv->close(seq);
-  }
 };
 
 TEST(Load, PartsBecomeTheTableInOrder) {
   KvManager kv(options({full(20)}));
-  Driven a(kv, count_from(0, 30));
+  Loader a(kv, count_from(0, 30));
   a.load(0, 5);
   ASSERT_EQ(a.slots.size(), 5U);
   EXPECT_EQ(kv.held(a.seq, 0), 5);
@@ -94,14 +54,14 @@ TEST(Load, PartsBecomeTheTableInOrder) {
   kv.check_integrity();
   a.compute(30);
   a.end();
-  Driven again(kv, count_from(0, 30));
+  Loader again(kv, count_from(0, 30));
   EXPECT_EQ(again.computed, 28);
   again.end();
 }
 
 TEST(Load, BothEndsMeet) {
   KvManager kv(options({full(20)}));
-  Driven a(kv, count_from(0, 40));
+  Loader a(kv, count_from(0, 40));
   a.compute(4);
   a.load(3, 9);
   EXPECT_EQ(kv.room(a.seq, 100), 8);  // up to the load
@@ -123,7 +83,7 @@ TEST(Load, BothEndsMeet) {
 
 TEST(Load, WindowsGetThePartsTheyReadAtTheCut) {
   KvManager kv(options({full(40), window(8, 40)}));
-  Driven a(kv, count_from(0, 60));
+  Loader a(kv, count_from(0, 60));
   a.compute(8);
   a.load(2, 12);
   // The query at 48 reads 41..: blocks 10 and 11.
@@ -146,14 +106,14 @@ TEST(Load, WindowsGetThePartsTheyReadAtTheCut) {
   kv.check_integrity();
   a.compute(60);
   a.end();
-  Driven warm(kv, count_from(0, 60));
+  Loader warm(kv, count_from(0, 60));
   EXPECT_EQ(warm.computed, 59);
   warm.end();
 }
 
 TEST(Load, AFailedPartIsFreeAtOnce) {
   KvManager kv(options({full(10)}));
-  Driven a(kv, count_from(0, 30));
+  Loader a(kv, count_from(0, 30));
   a.load(0, 6);
   a.loaded(0);
   const std::int64_t before = kv.available(0);
@@ -174,9 +134,9 @@ TEST(Load, AFailedPartIsFreeAtOnce) {
 
 TEST(Load, ABlockThatSomebodyPublishedMeanwhileIsShared) {
   KvManager kv(options({full(30)}));
-  Driven a(kv, count_from(0, 30));
+  Loader a(kv, count_from(0, 30));
   a.load(0, 4);
-  Driven b(kv, count_from(0, 30));
+  Loader b(kv, count_from(0, 30));
   b.compute(14);
   for (std::int32_t i = 0; i < 4; ++i) a.loaded(i);
   EXPECT_EQ(a.adopt(), 16);
@@ -189,7 +149,7 @@ TEST(Load, ABlockThatSomebodyPublishedMeanwhileIsShared) {
 
 TEST(Load, GoesWithItsSequenceAndWithTheDevice) {
   KvManager kv(options({full(12), window(8, 12)}));
-  Driven a(kv, count_from(0, 40)), b(kv, count_from(100, 40));
+  Loader a(kv, count_from(0, 40)), b(kv, count_from(100, 40));
   a.load(0, 5);
   b.compute(5);
   b.load(2, 6);
@@ -206,10 +166,10 @@ TEST(Load, GoesWithItsSequenceAndWithTheDevice) {
 
 TEST(Load, IsAllOrNothing) {
   KvManager kv(options({full(8), window(8, 3)}));
-  Driven old(kv, count_from(50, 18));
+  Loader old(kv, count_from(50, 18));
   for (std::int32_t n : {4, 8, 12, 16, 18}) old.compute(n);
   old.end();
-  Driven a(kv, count_from(0, 60));
+  Loader a(kv, count_from(0, 60));
   const Digest before = kv.state_digest();
   for (int k = 0; k < 8; ++k) {
     int calls = 0;
@@ -256,7 +216,7 @@ TEST(Load, ALongSequenceIsReservedOnceAndTakenOverBlockByBlock) {
     if (windows) o.groups.push_back(window(1024, kBlocks + 8));
     o.key = &counted_key;
     KvManager kv(o);
-    Driven a(kv, count_from(0, 131'072 + 1));
+    Loader a(kv, count_from(0, 131'072 + 1));
     kv.expect(a.seq, 131'080);
     SteadyClock clock;
     const double start = clock.now();

@@ -3,58 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "base/env.h"
+#include "kv/driven.h"
 
 namespace barg::kv {
 namespace {
-
-StepId step(std::uint64_t n) { return static_cast<StepId>(n); }
-
-ManagerOptions options(std::vector<GroupSpec> groups, std::int32_t block = 4) {
-  ManagerOptions o;
-  o.block_tokens = block;
-  o.groups = std::move(groups);
-  return o;
-}
-GroupSpec full(std::int64_t blocks) { return {GroupKind::kFull, 0, blocks, 1}; }
-GroupSpec window(std::int32_t w, std::int64_t blocks) { return {GroupKind::kSlidingWindow, w, blocks, 1}; }
-
-std::vector<TokenId> count_from(TokenId first, int n) {
-  std::vector<TokenId> v(static_cast<std::size_t>(n));
-  std::iota(v.begin(), v.end(), first);
-  return v;
-}
-
-/// One sequence driven by hand.
-struct Driven {
-  KvManager* kv;
-  std::vector<TokenId> tokens;
-  KvSeq seq;
-  std::vector<TailCopy> copies;
-  std::optional<std::int32_t> hit;
-
-  Driven(KvManager& m, std::vector<TokenId> t, std::string_view salt = "")
-      : kv(&m), tokens(std::move(t)), seq(m.open(root_key("r", salt))) {}
-  TokenView log() const { return {tokens, {}, {}}; }
-  Driven& admit(StepId at = step(1)) {
-    KvManager::Transaction txn(*kv);
-    hit = kv->admit(seq, log(), {.read_until = log().size(), .rows = 8, .keep = {}, .step = at}, copies);
-    if (hit) txn.commit();
-    return *this;
-  }
-  Driven& compute(std::int32_t to) {
-    EXPECT_TRUE(kv->reserve(seq, to));
-    kv->publish(seq, log(), to, step(0));
-    kv->advance(seq, to);
-    return *this;
-  }
-  void end(StepId fence = step(0)) {
-    kv->release(seq, fence);
-    kv->close(seq);
-  }
-};
 
 TEST(Manager, ASecondRunReadsFullBlocksAndCopiesTheLastOfAnEqualPrompt) {
   KvManager kv(options({full(20)}));
