@@ -50,6 +50,7 @@ class DiskTier final : public Tier {
 
   TierKind kind() const override { return TierKind::kDisk; }
   const std::string& name() const override { return name_; }
+  bool up() const override { return state_.up; }
 
   void find(std::span<const Key> keys, std::span<Presence> out) override {
     const double now = state_.clock.now();

@@ -25,9 +25,7 @@ std::string printable(std::string_view text) {
 }  // namespace
 
 RedisHub::RedisHub(RedisOptions options, RedisUrl url, Domain domain, TlsContext tls)
-    : options_(std::move(options)), url_(std::move(url)), domain_(std::move(domain)), tls_(std::move(tls)) {
-  stats_.up = false;
-}
+    : options_(std::move(options)), url_(std::move(url)), domain_(std::move(domain)), tls_(std::move(tls)) {}
 
 void RedisHub::attach(std::vector<std::shared_ptr<RedisLink>> links,
                       std::shared_ptr<boost::asio::io_context> io) {
@@ -133,7 +131,6 @@ void RedisHub::sweep() {
 
 void RedisHub::go_down_locked(const std::string& why, std::vector<RedisOpPtr>& orphans) {
   state_ = State::kDown;
-  stats_.up = false;
   pause_ = pause_ == 0 ? options_.min_pause_s : std::min(2 * pause_, options_.max_pause_s);
   for (auto* queue : {&reads_, &writes_}) {
     std::move(queue->begin(), queue->end(), std::back_inserter(orphans));
@@ -173,7 +170,6 @@ void RedisHub::ready(std::size_t link) {
   const std::lock_guard lock(mutex_);
   if (state_ == State::kClosed || state_ == State::kUp) return;
   state_ = State::kUp;
-  stats_.up = true;
   failures_ = refusals_ = 0;  // the pause stays until an operation has succeeded: a login alone proves little
   for (std::size_t i = 0; i < links_.size(); ++i) {
     if (i != link) links_[i]->connect_soon();
@@ -228,7 +224,6 @@ void RedisHub::close() {
   {
     const std::lock_guard lock(mutex_);
     state_ = State::kClosed;
-    stats_.up = false;
     for (auto* queue : {&reads_, &writes_}) {
       std::move(queue->begin(), queue->end(), std::back_inserter(orphans));
       queue->clear();
@@ -387,6 +382,7 @@ TierStats RedisHub::stats() const {
   TierStats s = stats_;
   s.reads_in_flight = gets_open_;
   s.writes_in_flight = puts_open_;
+  s.up = up();
   return s;
 }
 

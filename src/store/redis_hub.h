@@ -8,6 +8,7 @@
 // Threads: any; one mutex, held briefly and never during a report. Operations end on io threads.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <condition_variable>
@@ -51,6 +52,7 @@ class RedisHub {
   /// Reserves room for queued writes; false if there is none, or the server takes no writes at present.
   bool admit_write(std::uint64_t bytes, Status* why);
   bool flush(double deadline);
+  bool up() const { return state_ == State::kUp; }
   TierStats stats() const;
   bool forget_own(const Key& key);  ///< was it put by us?
   void forget(const Key& key);
@@ -95,7 +97,7 @@ class RedisHub {
 
   mutable std::mutex mutex_;
   std::condition_variable writes_done_;
-  State state_ = State::kStarting;
+  std::atomic<State> state_{State::kStarting};  ///< changed with the mutex
   std::int32_t failures_ = 0;  ///< connections lost since the last success
   std::int32_t refusals_ = 0;  ///< error replies since the last success
   double pause_ = 0;

@@ -45,6 +45,7 @@ class RedisTier final : public Tier {
 
   TierKind kind() const override { return TierKind::kRemote; }
   const std::string& name() const override { return name_; }
+  bool up() const override { return hub_.up(); }
 
   void find(std::span<const Key> keys, std::span<Presence> out) override {
     CHECK(keys.size() == out.size());

@@ -11,7 +11,6 @@ namespace barg::store {
 namespace {
 
 constexpr double kIdleWait = 0.05;  // seconds; on a clock that tests move, time passes unnoticed
-constexpr double kRefresh = 0.1;    // how often tiers are asked whether they are up
 constexpr double kTick = 1;         // how often parts expire
 constexpr std::size_t kBooks = 64;  // keys a turn, so that the lock is free between
 constexpr std::size_t kMostAsked = 1 << 20;
@@ -49,7 +48,7 @@ StackImpl::StackImpl(Domain domain, std::vector<std::unique_ptr<Tier>> tiers, St
   CHECK(TierStack::fits(domain_, arena));
   for (const auto& tier : tiers_) {
     CHECK(tier->kind() != TierKind::kDram);
-    levels_[static_cast<std::size_t>(tier->kind())].members.push_back({tier.get(), true});
+    levels_[static_cast<std::size_t>(tier->kind())].members.push_back(tier.get());
   }
   policy_.emplace(policy_options(), clock_.now());
   arena_ = DramArena::make(domain_.part_bytes, arena);
@@ -81,12 +80,12 @@ bool StackImpl::has(TierKind kind) const {
 }
 
 /// A key lies in one member of a level, always the same.
-StackImpl::Member& StackImpl::member(std::size_t level, const Key& key) {
-  auto& members = levels_[level].members;
-  if (members.size() == 1) return members[0];
+Tier& StackImpl::member(std::size_t level, const Key& key) const {
+  const auto& members = levels_[level].members;
+  if (members.size() == 1) return *members[0];
   std::uint64_t h;  // bytes of the digest that no hash table here uses
   std::memcpy(&h, key.block.data() + 16, sizeof h);
-  return members[h % members.size()];
+  return *members[h % members.size()];
 }
 
 // ---- lookups
@@ -98,17 +97,17 @@ void StackImpl::find_below(std::span<const Key> keys, std::span<const std::size_
   std::vector<Key> asked;
   std::vector<std::size_t> where;
   std::vector<Presence> got;
-  for (const Member& m : levels_[level].members) {
+  for (Tier* const tier : levels_[level].members) {
     asked.clear();
     where.clear();
     for (std::size_t j = 0; j < at.size(); ++j) {
-      if (&member(level, keys[at[j]]) != &m) continue;
+      if (&member(level, keys[at[j]]) != tier) continue;
       asked.push_back(keys[at[j]]);
       where.push_back(j);
     }
     if (asked.empty()) continue;
     got.assign(asked.size(), Presence::kAbsent);
-    m.tier->find(asked, got);
+    tier->find(asked, got);
     for (std::size_t j = 0; j < asked.size(); ++j) out[where[j]] = got[j];
   }
 }
@@ -171,17 +170,17 @@ void StackImpl::probe(std::vector<Key> keys, double deadline,
   const auto end = [probe] {
     if (probe->left.fetch_sub(1) == 1) probe->done(std::move(probe->kinds));
   };
-  for (const Member& m : levels_[kRemote].members) {
+  for (Tier* const tier : levels_[kRemote].members) {
     std::vector<Key> ask;
     std::vector<std::size_t> at;
     for (std::size_t i = 0; i < probe->keys.size() && unknown; ++i) {
-      if (probe->kinds[i] != kNumTierKinds || &member(kRemote, probe->keys[i]) != &m) continue;
+      if (probe->kinds[i] != kNumTierKinds || &member(kRemote, probe->keys[i]) != tier) continue;
       ask.push_back(probe->keys[i]);
       at.push_back(i);
     }
     if (ask.empty()) continue;
     probe->left.fetch_add(1);
-    m.tier->probe(std::move(ask), deadline, [this, probe, end, at](const std::vector<Presence>& got) {
+    tier->probe(std::move(ask), deadline, [this, probe, end, at](const std::vector<Presence>& got) {
       std::vector<Asked> asked;
       for (std::size_t j = 0; j < at.size() && j < got.size(); ++j) {
         const bool there = got[j] == Presence::kPresent;
@@ -209,10 +208,9 @@ void StackImpl::pin(std::span<const Key> keys, double until) {
 void StackImpl::run() {
   Lock lock(mutex_);
   for (;;) {
-    due(lock);
-    while (work(lock)) {
-      if (clock_.now() >= refreshed_ + kRefresh) due(lock);
-    }
+    do {
+      due();
+    } while (work(lock));
     if (stopping_ && deliveries_.empty() && calls_.empty()) break;
     double wait = kIdleWait;
     if (!deadlines_.empty()) wait = std::clamp(deadlines_.begin()->first - clock_.now(), 0.0005, wait);
@@ -255,42 +253,30 @@ bool StackImpl::keep_books(Lock& lock) {
   const auto erases = std::exchange(erases_, {});
   const auto touches = std::exchange(touches_, {});
   lock.unlock();
-  for (const auto& [level, key] : erases) member(level, key).tier->erase({&key, 1});
-  for (const auto& [level, key] : touches) member(level, key).tier->touch({&key, 1});
+  for (const auto& [level, key] : erases) member(level, key).erase({&key, 1});
+  for (const auto& [level, key] : touches) member(level, key).touch({&key, 1});
   lock.lock();
   return true;
 }
 
-/// Deadlines; now and then whether tiers are up, what has expired, and that pinned parts stay warm.
-void StackImpl::due(Lock& lock) {
+/// Deadlines; now and then what has expired, and that pinned parts stay warm.
+void StackImpl::due() {
   const double now = clock_.now();
   expire(now);
-  if (now >= refreshed_ + kRefresh || refreshed_ < 0) {
-    refreshed_ = now;
-    for (std::size_t l = kDisk; l < kNumTierKinds; ++l) {
-      for (Member& m : levels_[l].members) {
-        lock.unlock();
-        const bool up = m.tier->stats().up;
-        lock.lock();
-        m.up = up;
-      }
-    }
-  }
-  if (now >= ticked_ + kTick || ticked_ < 0) {
-    ticked_ = now;
-    Actions actions;
-    policy_->tick(now, actions);
-    execute(actions);
-    std::vector<Key> pinned;
-    policy_->pinned_keys(TierKind::kDisk, now, pinned);
-    for (const Key& key : pinned) touches_.emplace_back(kDisk, key);
-  }
+  if (ticked_ >= 0 && now < ticked_ + kTick) return;
+  ticked_ = now;
+  Actions actions;
+  policy_->tick(now, actions);
+  execute(actions);
+  std::vector<Key> pinned;
+  policy_->pinned_keys(TierKind::kDisk, now, pinned);
+  for (const Key& key : pinned) touches_.emplace_back(kDisk, key);
 }
 
 void StackImpl::tick() {
   Lock lock(mutex_);
-  refreshed_ = ticked_ = -1;
-  due(lock);
+  ticked_ = -1;
+  due();
   wake();
 }
 
@@ -320,7 +306,7 @@ std::array<TierSpeed, kNumTierKinds> StackImpl::speeds() const {
     const auto& members = levels_[l].members;
     out[l].up = l == kDram
                     ? dram_bytes_ != 0
-                    : std::any_of(members.begin(), members.end(), [](const Member& m) { return m.up; });
+                    : std::any_of(members.begin(), members.end(), [](const Tier* t) { return t->up(); });
   }
   return out;
 }

@@ -1,7 +1,7 @@
 // Inside of TierStack. One lock guards all bookkeeping (policy, arena, reads, loads, queues); it is held for
-// microseconds, never while bytes are copied, a tier is called or a callback runs. One thread hands out parts
-// of DRAM, submits writes, and does what is due; reads are submitted by load() and by that thread, and end on
-// the tiers' threads.
+// microseconds, never while bytes are copied, a tier is called (but to ask whether it is up) or a callback
+// runs. One thread hands out parts of DRAM, submits writes, and does what is due; reads are submitted by
+// load() and by that thread, and end on the tiers' threads.
 //
 // A slot of the arena belongs to a key while policy_.user(node) names it: as a member of DRAM, or because a
 // write still reads it. Its references: the membership, each write, each delivery, whoever fills it.
@@ -56,12 +56,8 @@ class StackImpl {
   static constexpr std::size_t kRemote = static_cast<std::size_t>(TierKind::kRemote);
   static constexpr unsigned bit(std::size_t level) { return 1U << level; }
 
-  struct Member {
-    Tier* tier = nullptr;
-    bool up = true;
-  };
   struct Level {
-    std::vector<Member> members;
+    std::vector<Tier*> members;
     SpeedMeter meter;
     double write_s = 0;                // decayed mean
     std::uint64_t writing = 0;         // bytes that wait to be written or are being written
@@ -125,7 +121,7 @@ class StackImpl {
 
   // stack.cpp
   std::size_t part_bytes(const Key& key) const { return domain_.part_bytes[key.part]; }
-  Member& member(std::size_t level, const Key& key);
+  Tier& member(std::size_t level, const Key& key) const;
   void find_below(std::span<const Key> keys, std::span<const std::size_t> at, std::size_t level,
                   std::vector<Presence>& out);
   void note_asked(std::vector<Asked>&& asked);
@@ -133,7 +129,7 @@ class StackImpl {
   bool work(Lock& lock);
   bool call_back(Lock& lock);
   bool keep_books(Lock& lock);
-  void due(Lock& lock);
+  void due();
   void wake() { work_.notify_one(); }
 
   // stack_save.cpp
@@ -195,7 +191,7 @@ class StackImpl {
   std::vector<std::pair<std::size_t, Key>> erases_, touches_;
   std::deque<Asked> asked_;
   std::deque<std::function<void()>> calls_;
-  double refreshed_ = -1, ticked_ = -1;
+  double ticked_ = -1;
 
   std::array<std::uint64_t, 8> dropped_{};
   std::uint64_t verify_ok_ = 0, verify_failed_ = 0, late_ = 0;

@@ -117,7 +117,7 @@ bool StackImpl::submit_reads(Lock& lock) {
         if (latest == 0) break;
       }
       const std::size_t level = (read.levels & bit(kDisk)) != 0 ? kDisk : kRemote;
-      Tier* const tier = member(level, key).tier;
+      Tier* const tier = &member(level, key);
       if (batch && (batch->tier != tier || latest != deadline)) break;
       if (!start_read(key, read)) {
         starved_ = true;
@@ -204,7 +204,6 @@ void StackImpl::not_read(const Key& key, Status status) {
   read.batch.reset();
   const auto kind = static_cast<TierKind>(read.level);
   if (status == Status::kMissing || status == Status::kCorrupt) policy_->lost(key, kind);
-  if (status == Status::kUnavailable) member(read.level, key).up = false;
   const bool again = status == Status::kTimeout || status == Status::kCancelled;
   if (!again) read.levels &= ~bit(read.level);
   if (status == Status::kTimeout) {  // of those whose deadline it was; others may have come since

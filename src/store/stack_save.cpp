@@ -37,7 +37,7 @@ PolicyOptions StackImpl::policy_options() {
   out.levels[kDram].capacity_bytes = dram_bytes_;
   LevelOptions& disk = out.levels[kDisk];
   double room = 0;
-  for (const Member& m : levels_[kDisk].members) room += static_cast<double>(m.tier->stats().capacity_bytes);
+  for (const Tier* tier : levels_[kDisk].members) room += static_cast<double>(tier->stats().capacity_bytes);
   disk.capacity_bytes = static_cast<std::uint64_t>(room * kDiskFilled);
   disk.write_bytes_per_day = options_.disk_bytes_per_day;
   disk.admit_all = options_.disk_admit_all;
@@ -99,7 +99,7 @@ bool StackImpl::wants(const SaveItem& item) {
   for (std::size_t l = kDisk; l < kNumTierKinds;
        ++l) {  // an earlier process, or another one, may have written it
     if ((bits & bit(l)) == 0) continue;
-    Tier& tier = *member(l, item.key).tier;
+    Tier& tier = member(l, item.key);
     lock.unlock();
     Presence presence = Presence::kAbsent;
     tier.find({&item.key, 1}, {&presence, 1});
@@ -191,7 +191,7 @@ void StackImpl::queue_write(const Action& action) {
   Level& level = levels_[l];
   const Slot slot = policy_->user(action.node);
   if (stopping_) return refuse(action, DropReason::kShutdown);
-  if (!member(l, action.key).up) return refuse(action, DropReason::kDown);
+  if (!member(l, action.key).up()) return refuse(action, DropReason::kDown);
   if (level.write_s > options_.slow_write_s && level.writing > 0) return refuse(action, DropReason::kSlow);
   const std::uint64_t bytes = DramArena::stride(part_bytes(action.key));
   const bool staged = !policy_->in(action.key, TierKind::kDram);
@@ -213,11 +213,11 @@ void StackImpl::queue_write(const Action& action) {
 bool StackImpl::submit_writes(Lock& lock) {
   if (writes_.empty()) return false;
   const std::size_t level = writes_.front().level;
-  Tier* const tier = member(level, writes_.front().key).tier;
+  Tier* const tier = &member(level, writes_.front().key);
   std::vector<Write> batch;
   std::uint64_t bytes = 0;
   for (auto it = writes_.begin(); it != writes_.end() && bytes < kBatchBytes;) {
-    if (it->level != level || member(level, it->key).tier != tier) {
+    if (it->level != level || &member(level, it->key) != tier) {
       ++it;
       continue;
     }
@@ -275,7 +275,6 @@ void StackImpl::end_write(const Write& write, Status status, double seconds) {
     execute(actions);
   } else {
     policy_->failed(write.key, kind);
-    if (status == Status::kUnavailable) member(write.level, write.key).up = false;
     count_drop(status == Status::kNoSpace       ? DropReason::kNoSpace
                : status == Status::kUnavailable ? DropReason::kDown
                : status == Status::kCancelled   ? DropReason::kShutdown

@@ -32,6 +32,7 @@ class ThrottledTier final : public Tier {
 
   TierKind kind() const override { return inner_->kind(); }
   const std::string& name() const override { return inner_->name(); }
+  bool up() const override { return inner_->up(); }
   void find(std::span<const Key> keys, std::span<Presence> out) override { inner_->find(keys, out); }
   void probe(std::vector<Key> keys, double deadline,
              std::function<void(std::vector<Presence>)> done) override {

@@ -96,6 +96,8 @@ class Tier {
   virtual TierKind kind() const = 0;
   /// For metrics and logs: "dram", "disk:/var/cache/barg", "redis:10.0.0.3:6379"; never a password.
   virtual const std::string& name() const = 0;
+  /// It answers, as far as it knows now: stats().up. A look at a flag, so it may be asked with locks held.
+  virtual bool up() const = 0;
 
   /// REQUIRES out.size() == keys.size(). From memory only: microseconds.
   virtual void find(std::span<const Key> keys, std::span<Presence> out) = 0;

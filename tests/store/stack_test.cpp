@@ -368,6 +368,24 @@ TEST_F(StackTest, ADownLevelIsSkippedAndCounted) {
   expect_idle();
 }
 
+TEST_F(StackTest, ALevelIsUpFromTheMomentItsTierIs) {
+  auto* remote = add_remote();
+  remote->set_up(false);
+  open(dram(64));
+  stack_->tick();
+  EXPECT_FALSE(stack_->speeds()[2].up);
+  remote->set_up(true);  // a server that has just let us in; nothing has been ticked since
+  EXPECT_TRUE(stack_->speeds()[2].up);
+  EXPECT_TRUE(save(1, SaveWhy::kSecondUse));
+  EXPECT_TRUE(eventually([&] { return remote->holds(key_of(1)); }));
+  EXPECT_EQ(dropped(DropReason::kDown), 0U);
+  remote->set_up(false);
+  EXPECT_FALSE(stack_->speeds()[2].up);
+  save(2, SaveWhy::kSecondUse);
+  EXPECT_EQ(dropped(DropReason::kDown), 1U);
+  expect_idle();
+}
+
 TEST_F(StackTest, FailuresOfWritesAreCountedByTheirReason) {
   auto* disk = add_disk();
   open(dram(64));

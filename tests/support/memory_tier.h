@@ -85,10 +85,7 @@ class MemoryTier final : public store::Tier {
     std::lock_guard lock(mutex_);
     fault_ = std::move(fault);
   }
-  void set_up(bool up) {
-    std::lock_guard lock(mutex_);
-    up_ = up;
-  }
+  void set_up(bool up) { up_ = up; }
   /// As if everything submitted so far had been started: deadlines pass unnoticed.
   void ignore_deadlines() {
     std::lock_guard lock(mutex_);
@@ -123,6 +120,7 @@ class MemoryTier final : public store::Tier {
 
   store::TierKind kind() const override { return options_.kind; }
   const std::string& name() const override { return options_.name; }
+  bool up() const override { return up_; }
   void find(std::span<const store::Key> keys, std::span<store::Presence> out) override {
     std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -280,7 +278,8 @@ class MemoryTier final : public store::Tier {
   Fault fault_;
   store::TierStats stats_;
   std::size_t touches_ = 0;
-  bool up_ = true, closing_ = false;
+  std::atomic<bool> up_{true};
+  bool closing_ = false;
   std::jthread thread_;
 };
 
