@@ -100,10 +100,12 @@ class TraceWorkload final : public Workload {
   }
   std::optional<std::uint64_t> size() const override { return rows_.size(); }
   std::optional<double> arrival(std::uint64_t i) const override {
-    return (rows_[i].at_s - rows_[0].at_s) / options_.trace_speed;
+    return std::min((rows_[i].at_s - rows_[0].at_s) / options_.trace_speed, kLatest);
   }
 
  private:
+  static constexpr double kLatest = 1e9;  // thirty years: as nanoseconds still a 64-bit number
+
   int scaled(int length) const {
     return std::max(1, static_cast<int>(std::lround(length * options_.trace_scale)));
   }

@@ -111,6 +111,20 @@ TEST(ServeWorkload, ATraceRepeatsItsBlocks) {
   EXPECT_EQ(words(open(options)->prompt(0, 0).text), 138U);
 }
 
+TEST(ServeWorkload, ATimeOfATraceIsANumberOfNanoseconds) {
+  ServeWorkload options;
+  options.trace_file = file_with("late.jsonl",
+                                 R"({"timestamp": -9e12, "input_length": 1, "output_length": 1})"
+                                 "\n"
+                                 R"({"timestamp": 9e12, "input_length": 1, "output_length": 1})"
+                                 "\n");
+  for (const double speed : {1.0, 1e-6}) {
+    options.trace_speed = speed;
+    EXPECT_GT(*open(options)->arrival(1), 1e8);
+    EXPECT_LT(*open(options)->arrival(1) * 1e9, 0x1p62);  // and something may be added to it
+  }
+}
+
 TEST(ServeWorkload, FilesSayWhereTheyAreWrong) {
   const auto message = [](ServeWorkload options) { return make_workload(options).error().message; };
   ServeWorkload trace, prompts;
