@@ -11,62 +11,85 @@
 namespace barg::test {
 namespace {
 
-enum Op : char { kSubmit, kPlan, kCollect, kCancel, kNumOps };
+enum Op : char { kSubmit, kPlan, kCollect, kCancel, kTierEvent, kTierDeadline };  // the last two: of tiers
 
-struct World {
-  explicit World(const SimConfig& c) : sim(c, 1) {}
-  Sim sim;
-  int submitted = 0, cancelled = 0;
-};
-
-std::shared_ptr<Request> request(int k) {
+/// Request k of three: the last has two choices, the first is of the lowest class.
+std::shared_ptr<Request> request(int k, std::vector<TokenId> prompt, std::int32_t max_tokens) {
   auto r = std::make_shared<Request>();
-  // Equal, equal and longer, shorter with two choices: hits, copies of tails and preemption within a few
-  // steps.
-  const std::vector<std::vector<TokenId>> prompts{{1, 2, 3, 4}, {1, 2, 3, 4, 5}, {1, 2}};
-  r->prompt = prompts[static_cast<std::size_t>(k)];
-  r->sampling.max_tokens = k == 2 ? 2 : 6 - k;
-  r->sampling.ignore_eos = k != 1;
+  r->prompt = std::move(prompt);
+  r->sampling.max_tokens = max_tokens;
+  r->sampling.ignore_eos = true;
   r->sampling.seed = 5;
   r->n = k == 2 ? 2 : 1;
   r->priority = k == 0 ? Priority::kBatch : Priority::kStandard;
   return r;
 }
 
-bool apply(World& w, Op op) {
-  switch (op) {
-    case kSubmit:
-      if (w.submitted == 3) return false;
-      w.sim.submit(request(w.submitted++));
-      return true;
-    case kPlan:
-      return w.sim.plan();  // an empty plan changes nothing: no need to go on from it
-    case kCollect:
-      if (w.sim.outstanding().empty()) return false;
-      w.sim.collect();
-      return true;
-    case kCancel:
-      if (w.cancelled == w.submitted) return false;
-      w.sim.cancel(static_cast<RequestId>(++w.cancelled));
-      return true;
-    default:
-      return false;
-  }
+std::shared_ptr<Request> plain_request(int k) {
+  // Equal, equal and longer, shorter with two choices: hits, copies of tails and preemption within a few
+  // steps.
+  const std::vector<std::vector<TokenId>> prompts{{1, 2, 3, 4}, {1, 2, 3, 4, 5}, {1, 2}};
+  auto r = request(k, prompts[static_cast<std::size_t>(k)], k == 2 ? 2 : 6 - k);
+  r->sampling.ignore_eos = k != 1;
+  return r;
 }
+
+std::shared_ptr<Request> tier_request(int k) {
+  const std::vector<std::vector<TokenId>> prompts{{1, 2, 3, 4, 5}, {1, 2, 3, 4, 5, 1, 2}, {1, 2, 3}};
+  return request(k, prompts[static_cast<std::size_t>(k)], k == 1 ? 2 : 4);
+}
+
+struct World {
+  explicit World(const SimConfig& c) : sim(c, 1), tiers(c.tiers.enabled) {
+    if (tiers) sim.preload(tier_request(1)->prompt, {sched::Place::kDram, sched::Place::kDisk});
+  }
+  bool apply(Op op) {
+    switch (op) {
+      case kSubmit:
+        if (submitted == 3) return false;
+        sim.submit(tiers ? tier_request(submitted) : plain_request(submitted));
+        ++submitted;
+        return true;
+      case kPlan: {
+        // An empty plan that tells the tiers nothing changes nothing: no need to go on from it.
+        const bool planned = sim.plan();
+        return planned || !sim.last_commands().empty();
+      }
+      case kCollect:
+        if (sim.outstanding().empty()) return false;
+        sim.collect();
+        return true;
+      case kCancel:
+        if (cancelled == submitted) return false;
+        sim.cancel(static_cast<RequestId>(++cancelled));
+        return true;
+      case kTierEvent:
+        return sim.tier_event();
+      case kTierDeadline:
+        return sim.pass_deadline();
+    }
+    return false;
+  }
+  Sim sim;
+  const bool tiers;
+  int submitted = 0, cancelled = 0;
+};
 
 struct Search {
   SimConfig config;
   std::size_t length;
-  std::int64_t runs = 0, preemptions = 0, hits = 0;
-  std::string path;
+  std::int64_t runs = 0;
+  std::uint64_t preemptions = 0, hits = 0, restored = 0, cancelled = 0, deadlines = 0, failed = 0;
+  std::string path{};
 
   void go() {
     World w(config);
     for (char op : path) {
-      if (!apply(w, static_cast<Op>(op))) return;
+      if (!w.apply(static_cast<Op>(op))) return;
     }
     if (path.size() < length) {
-      for (int op = 0; op < kNumOps; ++op) {
+      const int last = w.tiers ? kTierDeadline : kCancel;
+      for (int op = 0; op <= last; ++op) {
         path.push_back(static_cast<char>(op));
         go();
         path.pop_back();
@@ -75,17 +98,26 @@ struct Search {
       return;
     }
     ++runs;
-    while (w.submitted < 3) apply(w, kSubmit);
+    while (w.submitted < 3) w.apply(kSubmit);
+    w.sim.hear();
     w.sim.drain(1000);
     w.sim.finish_checks();
-    preemptions += static_cast<std::int64_t>(w.sim.scheduler().counters().preemptions);
-    hits += static_cast<std::int64_t>(w.sim.scheduler().counters().prefix_hits);
+    preemptions += w.sim.scheduler().counters().preemptions;
+    hits += w.sim.scheduler().counters().prefix_hits;
+    const sched::TierCounters& t = w.sim.scheduler().tier_counters();
+    restored += t.tokens_restored;
+    cancelled += t.parts_cancelled;
+    deadlines += t.deadlines + t.lookup_timeouts;
+    failed += t.parts_failed;
     if (!::testing::Test::HasFailure()) return;
     std::string text;
-    for (char op : path) text += "SPCX"[static_cast<std::size_t>(op)];
+    for (char op : path) text += "SPCXED"[static_cast<std::size_t>(op)];
     ADD_FAILURE() << "order " << text;
   }
 };
+
+/// Events by which the orders are longer.
+std::size_t longer() { return std::getenv("BARG_TEST_LONG") != nullptr ? 2 : 0; }
 
 TEST(Exhaustive, EveryShortOrderOfEventsEndsRight) {
   for (int depth : {0, 1, 2}) {
@@ -103,11 +135,11 @@ TEST(Exhaustive, EveryShortOrderOfEventsEndsRight) {
       c.prefixes = 1;
       c.prompt_max = 4;
       const std::size_t length = depth == 0 ? 12 : depth == 1 ? 10 : 9;
-      Search search{c, length + (std::getenv("BARG_TEST_LONG") != nullptr ? 2 : 0), 0, 0, 0, {}};
+      Search search{.config = c, .length = length + longer()};
       search.go();
       EXPECT_GT(search.runs, 1000);
-      EXPECT_GT(search.preemptions, 0);
-      EXPECT_GT(search.hits, 0);
+      EXPECT_GT(search.preemptions, 0U);
+      EXPECT_GT(search.hits, 0U);
       if (HasFailure()) return;
       RecordProperty("runs_depth" + std::to_string(depth) + (window ? "_window" : ""),
                      std::to_string(search.runs));
@@ -117,103 +149,7 @@ TEST(Exhaustive, EveryShortOrderOfEventsEndsRight) {
 
 // ---- with two tiers and six blocks: every order of submits, plans, results, ends, events and deadlines
 
-enum TierOp : char {
-  kTierSubmit,
-  kTierPlan,
-  kTierCollect,
-  kTierCancel,
-  kTierEvent,
-  kTierDeadline,
-  kNumTierOps
-};
-
-std::shared_ptr<Request> tier_request(int k) {
-  auto r = std::make_shared<Request>();
-  const std::vector<std::vector<TokenId>> prompts{{1, 2, 3, 4, 5}, {1, 2, 3, 4, 5, 1, 2}, {1, 2, 3}};
-  r->prompt = prompts[static_cast<std::size_t>(k)];
-  r->sampling.max_tokens = k == 1 ? 2 : 4;
-  r->sampling.ignore_eos = true;
-  r->sampling.seed = 5;
-  r->n = k == 2 ? 2 : 1;
-  r->priority = k == 0 ? Priority::kBatch : Priority::kStandard;
-  return r;
-}
-
-struct TierWorld {
-  explicit TierWorld(const SimConfig& c) : sim(c, 1) {
-    sim.preload(tier_request(1)->prompt, {sched::Place::kDram, sched::Place::kDisk});
-  }
-  bool apply(TierOp op) {
-    switch (op) {
-      case kTierSubmit:
-        if (submitted == 3) return false;
-        sim.submit(tier_request(submitted++));
-        return true;
-      case kTierPlan: {
-        const bool planned = sim.plan();
-        return planned || !sim.last_commands().empty();
-      }
-      case kTierCollect:
-        if (sim.outstanding().empty()) return false;
-        sim.collect();
-        return true;
-      case kTierCancel:
-        if (cancelled == submitted) return false;
-        sim.cancel(static_cast<RequestId>(++cancelled));
-        return true;
-      case kTierEvent:
-        return sim.tier_event();
-      case kTierDeadline:
-        return sim.pass_deadline();
-      default:
-        return false;
-    }
-  }
-  Sim sim;
-  int submitted = 0, cancelled = 0;
-};
-
-struct TierSearch {
-  SimConfig config;
-  std::size_t length;
-  std::int64_t runs = 0;
-  std::uint64_t restored = 0, cancelled = 0, deadlines = 0, failed = 0, preemptions = 0;
-  std::string path;
-
-  void go() {
-    TierWorld w(config);
-    for (char op : path) {
-      if (!w.apply(static_cast<TierOp>(op))) return;
-    }
-    if (path.size() < length) {
-      for (int op = 0; op < kNumTierOps; ++op) {
-        path.push_back(static_cast<char>(op));
-        go();
-        path.pop_back();
-        if (::testing::Test::HasFailure()) return;
-      }
-      return;
-    }
-    ++runs;
-    while (w.submitted < 3) w.apply(kTierSubmit);
-    w.sim.hear();
-    w.sim.drain(1000);
-    w.sim.finish_checks();
-    const sched::TierCounters& t = w.sim.scheduler().tier_counters();
-    restored += t.tokens_restored;
-    cancelled += t.parts_cancelled;
-    deadlines += t.deadlines + t.lookup_timeouts;
-    failed += t.parts_failed;
-    preemptions += w.sim.scheduler().counters().preemptions;
-    if (!::testing::Test::HasFailure()) return;
-    std::string text;
-    for (char op : path) text += "SPCXED"[static_cast<std::size_t>(op)];
-    ADD_FAILURE() << "order " << text;
-  }
-};
-
 TEST(Exhaustive, EveryShortOrderOfEventsWithTiersEndsRight) {
-  const std::size_t more = std::getenv("BARG_TEST_LONG") != nullptr ? 2 : 0;
   std::uint64_t preemptions = 0;
   for (int depth : {0, 2}) {
     for (const auto mode : {sched::RestoreMode::kReload, sched::RestoreMode::kBoth}) {
@@ -236,7 +172,7 @@ TEST(Exhaustive, EveryShortOrderOfEventsWithTiersEndsRight) {
         c.tiers.planner.deadline_floor_s = 1;
         c.tier.bytes_per_s = {0, 1e4, 1e4, 1e4};
         c.tier.missing_rate = window ? 0.3 : 0;
-        TierSearch search{c, (depth == 0 ? 8 : 9) + more, 0, 0, 0, 0, 0, 0, {}};
+        Search search{.config = c, .length = (depth == 0 ? 8U : 9U) + longer()};
         search.go();
         EXPECT_GT(search.runs, 1000);
         EXPECT_GT(search.restored, 0U);
