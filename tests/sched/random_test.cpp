@@ -13,7 +13,8 @@ int runs_per_config(int runs) { return std::getenv("BARG_TEST_LONG") != nullptr 
 
 struct Totals {
   sched::Counters sum;
-  void add(const sched::Counters& c) {
+  void add(Sim& sim) {
+    const sched::Counters& c = sim.scheduler().counters();
     sum.steps += c.steps;
     sum.mixed_steps += c.mixed_steps;
     sum.preemptions += c.preemptions;
@@ -28,18 +29,6 @@ struct Totals {
     sum.computed_tokens += c.computed_tokens;
   }
 };
-
-void run(const SimConfig& config, std::uint64_t first_seed, int runs, Totals& totals) {
-  for (int i = 0; i < runs; ++i) {
-    const std::uint64_t seed = first_seed + static_cast<std::uint64_t>(i);
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    Sim sim(config, seed);
-    sim.run_random();
-    if (::testing::Test::HasFailure()) return;
-    if (config.fault_rate == 0 && i % 8 == 0) sim.check_replay();
-    totals.add(sim.scheduler().counters());
-  }
-}
 
 std::vector<std::vector<FakeGroup>> group_sets(std::int32_t b) {
   // Pools just above what one longest sequence needs, so that sequences fight.
@@ -60,7 +49,7 @@ TEST_P(RandomSchedules, EveryChoiceEqualsItsRunAlone) {
     c.pipeline_depth = depth;
     c.budget = budget;
     c.prefix_caching = caching;
-    run(c, seed, runs_per_config(12), totals);
+    run_seeds(c, seed, runs_per_config(12), totals);
     if (HasFailure()) return;
     seed += 100000;
   }
@@ -79,7 +68,7 @@ TEST(RandomSchedules, TokensInFlightSurviveAPreemption) {
     c.block_tokens = 4;
     c.groups = {{0, 43}};
     c.pipeline_depth = depth;
-    run(c, 5000, runs_per_config(40), totals);
+    run_seeds(c, 5000, runs_per_config(40), totals);
   }
   EXPECT_GT(totals.sum.late_tokens, 0U);
 }
@@ -96,7 +85,7 @@ TEST(RandomSchedules, FailedAllocationsOnlyDelay) {
     c.groups = {{0, 26}, {24, 16}};
     c.pipeline_depth = depth;
     c.fault_rate = 0.2;
-    run(c, 7000, runs_per_config(40), totals);
+    run_seeds(c, 7000, runs_per_config(40), totals);
   }
   EXPECT_GT(totals.sum.preemptions, 0U);
 }
@@ -110,7 +99,7 @@ TEST(RandomSchedules, ManyStormsOfCancels) {
     c.pipeline_depth = depth;
     c.cancel_rate = 0.3;
     c.requests = 40;
-    run(c, 9000, runs_per_config(40), totals);
+    run_seeds(c, 9000, runs_per_config(40), totals);
   }
 }
 
@@ -123,7 +112,7 @@ TEST(RandomSchedules, ReadersFallBehindAndCatchUp) {
     c.pipeline_depth = depth;
     c.reader_rate = 0.3;
     c.cancel_rate = 0.05;
-    run(c, 13000, runs_per_config(60), totals);
+    run_seeds(c, 13000, runs_per_config(60), totals);
   }
   EXPECT_GT(totals.sum.pauses, 1000U);
   EXPECT_GT(totals.sum.resume_hits, 0U);
@@ -137,7 +126,7 @@ TEST(RandomSchedules, LooseSpaceHitsAndNeverPreempts) {
   c.pipeline_depth = 1;
   c.requests = 30;
   c.max_num_seqs = 16;
-  run(c, 11000, runs_per_config(40), totals);
+  run_seeds(c, 11000, runs_per_config(40), totals);
   EXPECT_EQ(totals.sum.preemptions, 0U);
   EXPECT_EQ(totals.sum.recomputed_tokens, 0U);
   EXPECT_GT(totals.sum.prefix_hits, 0U);

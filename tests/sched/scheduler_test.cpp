@@ -9,15 +9,6 @@
 namespace barg::test {
 namespace {
 
-std::shared_ptr<Request> make_request(std::vector<TokenId> prompt, std::int32_t max_tokens) {
-  auto r = std::make_shared<Request>();
-  r->prompt = std::move(prompt);
-  r->sampling.max_tokens = max_tokens;
-  r->sampling.ignore_eos = true;
-  r->sampling.seed = 7;
-  return r;
-}
-
 SimConfig roomy() {
   SimConfig c;
   c.groups = {{0, 2000}};

@@ -49,24 +49,17 @@ struct User {
     turn();  // nothing is known about the tier yet: a trial
   }
 
-  std::shared_ptr<Request> request(const std::vector<TokenId>& tokens) {
-    auto r = std::make_shared<Request>();
-    r->prompt = tokens;
-    r->sampling.max_tokens = 1;
-    r->sampling.ignore_eos = true;
-    return r;
-  }
   /// Time to the first token.
   double turn() {
     const double begin = sim.now();
-    const RequestId id = sim.submit(request(prompt));
+    const RequestId id = sim.submit(make_request(prompt, 1));
     sim.drain();
     last = sim.delivered(id).stats;
     return last.first_token_s - begin;
   }
   void evict() {
     for (int i = 0; i < 4; ++i) {
-      sim.submit(request(sim.random_tokens(kBlock * 2 * kHistory)));
+      sim.submit(make_request(sim.random_tokens(kBlock * 2 * kHistory), 1));
       sim.drain();
     }
     sim.tiers().move_all(sched::Place::kDisk);

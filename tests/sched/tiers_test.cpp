@@ -65,18 +65,6 @@ struct TierTotals {
   }
 };
 
-void run(const SimConfig& config, std::uint64_t first_seed, int runs, TierTotals& totals) {
-  for (int i = 0; i < runs; ++i) {
-    const std::uint64_t seed = first_seed + static_cast<std::uint64_t>(i);
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    Sim sim(config, seed);
-    sim.run_random();
-    if (::testing::Test::HasFailure()) return;
-    if (i % 8 == 0) sim.check_replay();
-    totals.add(sim);
-  }
-}
-
 TEST(Tiers, RandomRunsWithFaults) {
   const int runs = std::getenv("BARG_TEST_LONG") != nullptr ? 300 : 16;
   TierTotals totals;
@@ -90,7 +78,7 @@ TEST(Tiers, RandomRunsWithFaults) {
           c.tiers.planner.mode = mode;
           if (window) c.groups.push_back({24, 16});
           if (faults) add_faults(c);
-          run(c, seed, runs, totals);
+          run_seeds(c, seed, runs, totals);
           if (HasFailure()) return;
           seed += 1000;
         }
@@ -137,10 +125,7 @@ TEST(Tiers, PlansOfDecodesLookAtNoContext) {
     c.check_every_step = false;
     c.tiers.enabled = true;
     Sim sim(c, 3);
-    auto r = std::make_shared<Request>();
-    r->prompt = sim.random_tokens(context);
-    r->sampling.max_tokens = 300;
-    r->sampling.ignore_eos = true;
+    const auto r = make_request(sim.random_tokens(context), 300);
     const std::vector<Digest> digests = sim.preload(r->prompt, {sched::Place::kDram});
     ASSERT_EQ(static_cast<std::int32_t>(digests.size()), context / 16);
     sim.submit(r);

@@ -132,6 +132,16 @@ inline std::string plan_bytes(const sched::StepPlan& p) {
   return out;
 }
 
+/// One choice of exactly `max_tokens` tokens.
+inline std::shared_ptr<Request> make_request(std::vector<TokenId> prompt, std::int32_t max_tokens) {
+  auto r = std::make_shared<Request>();
+  r->prompt = std::move(prompt);
+  r->sampling.max_tokens = max_tokens;
+  r->sampling.ignore_eos = true;
+  r->sampling.seed = 7;
+  return r;
+}
+
 class Sim {
  public:
   /// Seconds of a step; the default is a machine with a fixed cost, a cost per row and one per key.
@@ -710,5 +720,19 @@ class Sim {
   std::uint64_t requests_ = 0, sequences_ = 0;
   std::int64_t refused_ = 0;
 };
+
+/// Random runs, one for each seed from `first_seed` on; `totals` adds up those that went well.
+template <class Totals>
+void run_seeds(const SimConfig& config, std::uint64_t first_seed, int runs, Totals& totals) {
+  for (int i = 0; i < runs; ++i) {
+    const std::uint64_t seed = first_seed + static_cast<std::uint64_t>(i);
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Sim sim(config, seed);
+    sim.run_random();
+    if (::testing::Test::HasFailure()) return;
+    if (config.fault_rate == 0 && i % 8 == 0) sim.check_replay();
+    totals.add(sim);
+  }
+}
 
 }  // namespace barg::test
