@@ -75,7 +75,7 @@ ValueSink* RedisGet::bulk(std::uint32_t index, std::uint64_t length) {
   } else if (cut_.pieces == 1) {
     payload = piece_memory(0);
   }
-  if (length != kRecordHeaderBytes + payload.size()) return nullptr;
+  if (length != kValueHeaderBytes + payload.size()) return nullptr;
   length_fits_ = true;
   sink_ = ValueSink(header_, payload);
   return &sink_;

@@ -25,7 +25,7 @@ RecordHeader facts_header(const RecordFacts& f) {
   RecordHeader h{};
   std::memcpy(h.data(), kMagic, 8);
   put_int<std::uint32_t>(h, 8, kRecordVersion);
-  put_int<std::uint32_t>(h, 12, kRecordHeaderBytes);
+  put_int<std::uint32_t>(h, 12, kValueHeaderBytes);
   std::memcpy(h.data() + 16, f.root.data(), 32);
   std::memcpy(h.data() + 48, f.key.block.data(), 32);
   put_int<std::uint32_t>(h, 80, f.key.part);

@@ -21,7 +21,7 @@
 
 namespace barg::store {
 
-inline constexpr std::size_t kRecordHeaderBytes = 192;
+inline constexpr std::size_t kValueHeaderBytes = 192;
 inline constexpr std::uint32_t kRecordVersion = 1;
 /// So that a value with its header stays under 1 MiB: Redis gets slower with longer ones.
 inline constexpr std::uint64_t kMaxPayload = (1ULL << 20) - 4096;
@@ -29,7 +29,7 @@ inline constexpr std::uint64_t kMaxPieces = 4096;
 
 enum class RecordKind : std::uint32_t { kWhole, kHead, kPiece };
 
-using RecordHeader = std::array<std::byte, kRecordHeaderBytes>;
+using RecordHeader = std::array<std::byte, kValueHeaderBytes>;
 using Sum128 = std::array<std::byte, 16>;
 
 Sum128 checksum128(const void* data, std::size_t size);

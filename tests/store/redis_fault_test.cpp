@@ -139,7 +139,7 @@ TEST(RedisFaults, DamagedForeignAndShortValuesAreRemoved) {
   wrong.emplace_back("OK");
   wrong.push_back(right.substr(0, right.size() - 1));
   wrong.push_back(right + "x");
-  wrong.push_back(right.substr(0, kRecordHeaderBytes));
+  wrong.push_back(right.substr(0, kValueHeaderBytes));
   wrong.emplace_back(5U << 20, 'x');
 
   EXPECT_EQ(get_after(part, [&](auto& v) { EXPECT_EQ(v.at(name), right); }), Status::kOk);

@@ -135,7 +135,7 @@ TEST(RedisRecord, PartsAreCutEvenlyAndWhole) {
     for (std::uint32_t i = 0; i < cut.pieces; ++i) {
       EXPECT_EQ(cut.begin(i), sum);
       EXPECT_GT(cut.size(i), 0U);
-      EXPECT_LE(cut.size(i) + kRecordHeaderBytes, 1U << 20);
+      EXPECT_LE(cut.size(i) + kValueHeaderBytes, 1U << 20);
       sum += cut.size(i);
     }
     EXPECT_EQ(sum, length);
