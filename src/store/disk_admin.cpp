@@ -15,22 +15,11 @@ Result<StoppedStore> StoppedStore::open(const std::string& directory) {
   StoppedStore store;
   store.directory_ = directory;
   store.io_ = system_io(false);
-  std::vector<std::string> names;
-  if (const int error = store.io_->list(directory, names); error != 0) {
-    return fail(ErrorCode::kIo, "cannot list " + directory + ": " + std::strerror(-error));
-  }
-  std::set<WriterId> writers;
-  std::vector<SegmentName> segments;
-  for (const std::string& name : names) {
-    SegmentName segment;
-    WriterId writer;
-    if (parse_segment_name(name, segment)) {
-      writers.insert(segment.writer);
-      segments.push_back(std::move(segment));
-    } else if (parse_lock_name(name, writer)) {
-      writers.insert(writer);
-    }
-  }
+  std::vector<WriterId> locks;
+  const auto segments = list_segments(*store.io_, directory, &locks);
+  if (!segments) return std::unexpected(segments.error());
+  std::set<WriterId> writers(locks.begin(), locks.end());
+  for (const SegmentName& s : *segments) writers.insert(s.writer);
   if (writers.empty()) return fail(ErrorCode::kNotFound, "there is no KV cache in " + directory);
   for (const WriterId& writer : writers) {
     auto lock = WriterLock::take(directory, writer);
@@ -41,9 +30,7 @@ Result<StoppedStore> StoppedStore::open(const std::string& directory) {
     }
     store.locks_.push_back(std::move(**lock));
   }
-  std::sort(segments.begin(), segments.end(),
-            [](const SegmentName& a, const SegmentName& b) { return a.id > b.id; });
-  for (const SegmentName& s : segments) store.load(s.stem + (s.sealed ? ".kv" : ".tail"), s.sealed);
+  for (const SegmentName& s : *segments) store.load(segment_file_name(s.stem, s.sealed), s.sealed);
   store.count_live();
   return store;
 }

@@ -3,7 +3,6 @@
 // looked at.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 

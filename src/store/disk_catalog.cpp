@@ -7,30 +7,9 @@
 
 namespace barg::store {
 
-/// Segments, newest first, so that of two records of one key the newer is taken.
-Result<std::vector<SegmentName>> DiskCatalog::list(std::vector<WriterId>* locks) {
-  std::vector<std::string> names;
-  if (const int error = state_.io.list(state_.options.directory, names); error != 0) {
-    return fail(ErrorCode::kIo, "cannot list " + state_.options.directory + ": " + std::strerror(-error));
-  }
-  std::vector<SegmentName> segments;
-  for (const std::string& name : names) {
-    SegmentName segment;
-    WriterId writer;
-    if (parse_segment_name(name, segment))
-      segments.push_back(std::move(segment));
-    else if (locks != nullptr && parse_lock_name(name, writer))
-      locks->push_back(writer);
-  }
-  std::sort(segments.begin(), segments.end(), [](const SegmentName& a, const SegmentName& b) {
-    return a.id != b.id ? a.id > b.id : a.stem < b.stem;
-  });
-  return segments;
-}
-
 Result<void> DiskCatalog::open() {
   std::vector<WriterId> locks;
-  const auto names = list(&locks);
+  const auto names = list_segments(state_.io, state_.options.directory, &locks);
   if (!names) return std::unexpected(names.error());
   std::set<WriterId> writers(locks.begin(), locks.end());
   for (const SegmentName& name : *names) writers.insert(name.writer);
@@ -188,7 +167,7 @@ void DiskCatalog::follow(std::uint64_t serial, bool now_sealed) {
 void DiskCatalog::rescan() {
   const std::int64_t stamp = state_.io.change_stamp(state_.options.directory);
   if (stamp == stamp_ && !following_) return;
-  const auto names = list(nullptr);
+  const auto names = list_segments(state_.io, state_.options.directory, nullptr);
   if (!names) {
     state_.io_failed("cannot list " + state_.options.directory, static_cast<int>(-EIO));
     return;

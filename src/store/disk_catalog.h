@@ -23,7 +23,6 @@ class DiskCatalog {
   void retry_quarantined();
 
  private:
-  Result<std::vector<SegmentName>> list(std::vector<WriterId>* locks);
   void adopt(const std::vector<SegmentName>& names, WriterLock& dead);
   void load(const SegmentName& name, bool own);
   Result<SegmentScan> scan(const SegmentName& name, bool own);

@@ -36,7 +36,7 @@ struct DiskState {
   double read_only_until = 0, read_only_pause = 1;
 
   std::string path(const std::string& stem, bool sealed) const {
-    return options.directory + "/" + stem + (sealed ? ".kv" : ".tail");
+    return options.directory + "/" + segment_file_name(stem, sealed);
   }
   std::uint64_t unix_now() const { return options.unix_time(); }
   /// When a record written at `written` was last used, as far as we know, on our clock.

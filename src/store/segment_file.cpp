@@ -1,5 +1,6 @@
 #include "store/segment_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -57,12 +58,9 @@ Result<std::vector<Record>> read_table(File& file, const SegmentHeader& header, 
   return parse_table(table, header, *trailer);
 }
 
-}  // namespace
-
-Result<SegmentHeader> read_segment_header(File& file) {
-  const Result<std::uint64_t> size = size_of(file);
-  if (!size) return std::unexpected(size.error());
-  if (*size < kSegmentHeaderBytes)
+/// The header, or its copy at the end of a sealed segment if it is damaged.
+Result<SegmentHeader> read_header(File& file, std::uint64_t file_bytes) {
+  if (file_bytes < kSegmentHeaderBytes)
     return fail(ErrorCode::kBadFile, "the file is shorter than a segment's header");
   AlignedBuffer page(kSegmentHeaderBytes);
   if (page.data() == nullptr) return io_error(-ENOMEM);
@@ -70,16 +68,39 @@ Result<SegmentHeader> read_segment_header(File& file) {
   if (const int e = read_fully(file, 0, bytes); e != 0) return io_error(e);
   const Result<SegmentHeader> first = parse_segment_header(bytes);
   if (first || first.error().code != ErrorCode::kBadFile) return first;
-  if (*size % kIoAlign != 0 || *size < kSegmentHeaderBytes + footer_bytes(0)) return first;
-  if (const int e = read_fully(file, *size - kSegmentHeaderBytes, bytes); e != 0) return io_error(e);
+  if (file_bytes % kIoAlign != 0 || file_bytes < kSegmentHeaderBytes + footer_bytes(0)) return first;
+  if (const int e = read_fully(file, file_bytes - kSegmentHeaderBytes, bytes); e != 0) return io_error(e);
   const Result<SegmentHeader> second = parse_segment_header(bytes);
   return second ? second : first;
+}
+
+}  // namespace
+
+Result<std::vector<SegmentName>> list_segments(Io& io, const std::string& directory,
+                                               std::vector<WriterId>* locks) {
+  std::vector<std::string> names;
+  if (const int error = io.list(directory, names); error != 0) {
+    return fail(ErrorCode::kIo, "cannot list " + directory + ": " + std::strerror(-error));
+  }
+  std::vector<SegmentName> segments;
+  for (const std::string& name : names) {
+    SegmentName segment;
+    WriterId writer;
+    if (parse_segment_name(name, segment))
+      segments.push_back(std::move(segment));
+    else if (locks != nullptr && parse_lock_name(name, writer))
+      locks->push_back(writer);
+  }
+  std::sort(segments.begin(), segments.end(), [](const SegmentName& a, const SegmentName& b) {
+    return a.id != b.id ? a.id > b.id : a.stem < b.stem;
+  });
+  return segments;
 }
 
 Result<SegmentScan> scan_segment(File& file, const Domain* domain) {
   const Result<std::uint64_t> size = size_of(file);
   if (!size) return std::unexpected(size.error());
-  Result<SegmentHeader> header = read_segment_header(file);
+  Result<SegmentHeader> header = read_header(file, *size);
   if (!header) return std::unexpected(header.error());
   SegmentScan scan;
   scan.header = std::move(*header);

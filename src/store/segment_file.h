@@ -16,12 +16,14 @@ struct SegmentScan {
   bool sealed = false;    ///< the table was there and intact
 };
 
-/// The header alone, or its copy at the end of a sealed segment if it is damaged. kIo: the system refused;
-/// kBadFile, kUnsupported: parse_segment_header.
-Result<SegmentHeader> read_segment_header(File& file);
+/// The segments in a directory, newest first, so that of two records of one key the newer is taken; and who
+/// has a lock file there, unless `locks` is nullptr.
+Result<std::vector<SegmentName>> list_segments(Io& io, const std::string& directory,
+                                               std::vector<WriterId>* locks);
 
-/// Header and all records: from the table, or where there is none, from record headers up to the first bad
-/// one. With `domain`, records of another one are not read: `records` is empty and `end` 0.
+/// Header (its copy at the end of a sealed segment if it is damaged) and all records: from the table, or where
+/// there is none, from record headers up to the first bad one. kIo: the system refused; kBadFile,
+/// kUnsupported: parse_segment_header. With `domain`, records of another one are not read: `records` is empty and `end` 0.
 Result<SegmentScan> scan_segment(File& file, const Domain* domain);
 
 /// Goes on over record headers from `scan.end`; returns how many more there were, or kIo.

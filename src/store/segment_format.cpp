@@ -73,6 +73,29 @@ bool intact(const Image& image) {
   return image.crc == crc32c(&image, sizeof image - sizeof image.crc);
 }
 
+/// What a record's header and its entry in the table say alike.
+template <class Image>
+void describe(const Record& r, Image& image) {
+  image.block = r.key.block;
+  image.parent = r.info.parent;
+  image.part = r.key.part;
+  image.depth = r.info.depth;
+  image.fingerprint = r.info.fingerprint;
+  image.length = r.length;
+  image.hash_low = r.hash.low;
+  image.hash_high = r.hash.high;
+  image.written = r.written;
+}
+template <class Image>
+Record described(const Image& image, std::uint64_t offset) {
+  return {.key = {image.block, image.part},
+          .info = {image.parent, image.depth, image.fingerprint},
+          .offset = offset,
+          .length = image.length,
+          .hash = {image.hash_low, image.hash_high},
+          .written = image.written};
+}
+
 /// "" if the record may lie there.
 std::string record_problem(const Record& r, const SegmentHeader& header, std::uint64_t end) {
   const auto& sizes = header.domain.part_bytes;
@@ -171,15 +194,7 @@ void encode_record_header(const Record& record, std::uint64_t stamp, std::span<s
   image.magic = kRecordMagic;
   image.header_bytes = kRecordHeaderBytes;
   image.stamp = stamp;
-  image.block = record.key.block;
-  image.parent = record.info.parent;
-  image.part = record.key.part;
-  image.depth = record.info.depth;
-  image.fingerprint = record.info.fingerprint;
-  image.length = record.length;
-  image.hash_low = record.hash.low;
-  image.hash_high = record.hash.high;
-  image.written = record.written;
+  describe(record, image);
   seal_image(image);
   std::memset(out.data(), 0, out.size());
   std::memcpy(out.data(), &image, sizeof image);
@@ -196,13 +211,7 @@ Result<Record> parse_record_header(std::span<const std::byte> bytes, const Segme
       image.stamp != header.stamp) {
     return fail(ErrorCode::kBadFile, "a record belongs to another file");
   }
-  Record r;
-  r.key = {image.block, image.part};
-  r.info = {image.parent, image.depth, image.fingerprint};
-  r.offset = offset + kIoAlign;
-  r.length = image.length;
-  r.hash = {image.hash_low, image.hash_high};
-  r.written = image.written;
+  const Record r = described(image, offset + kIoAlign);
   if (std::string problem = record_problem(r, header, file_bytes); !problem.empty()) {
     return fail(ErrorCode::kBadFile, std::move(problem));
   }
@@ -214,18 +223,9 @@ void encode_footer(std::span<const Record> records, const SegmentHeader& header,
   CHECK(out.size() == footer_bytes(records.size()));
   std::memset(out.data(), 0, out.size());
   for (std::size_t i = 0; i < records.size(); ++i) {
-    const Record& r = records[i];
     EntryImage entry{};
-    entry.block = r.key.block;
-    entry.parent = r.info.parent;
-    entry.part = r.key.part;
-    entry.depth = r.info.depth;
-    entry.fingerprint = r.info.fingerprint;
-    entry.offset = r.offset;
-    entry.length = r.length;
-    entry.hash_low = r.hash.low;
-    entry.hash_high = r.hash.high;
-    entry.written = r.written;
+    describe(records[i], entry);
+    entry.offset = records[i].offset;
     std::memcpy(out.data() + i * sizeof entry, &entry, sizeof entry);
   }
   TrailerImage image{};
@@ -268,14 +268,8 @@ Result<std::vector<Record>> parse_table(std::span<const std::byte> bytes, const 
   for (std::size_t i = 0; i < records.size(); ++i) {
     EntryImage entry;
     std::memcpy(&entry, bytes.data() + i * sizeof entry, sizeof entry);
-    Record& r = records[i];
-    r.key = {entry.block, entry.part};
-    r.info = {entry.parent, entry.depth, entry.fingerprint};
-    r.offset = entry.offset;
-    r.length = entry.length;
-    r.hash = {entry.hash_low, entry.hash_high};
-    r.written = entry.written;
-    if (std::string problem = record_problem(r, header, trailer.table_offset); !problem.empty()) {
+    records[i] = described(entry, entry.offset);
+    if (std::string problem = record_problem(records[i], header, trailer.table_offset); !problem.empty()) {
       return fail(ErrorCode::kBadFile, std::move(problem));
     }
   }
@@ -304,6 +298,10 @@ bool from_hex(std::string_view text, std::uint8_t* out, std::size_t count) {
 std::string segment_stem(const WriterId& writer, std::uint64_t id) {
   const std::uint64_t big = __builtin_bswap64(id);
   return "seg-" + hex(writer.data(), writer.size()) + "-" + hex(&big, sizeof big);
+}
+
+std::string segment_file_name(const std::string& stem, bool sealed) {
+  return stem + (sealed ? ".kv" : ".tail");
 }
 
 bool parse_segment_name(const std::string& name, SegmentName& out) {

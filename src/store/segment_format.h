@@ -108,6 +108,7 @@ Result<std::vector<Record>> parse_table(std::span<const std::byte> bytes, const 
 
 /// "seg-<writer>-<id>": the name of a segment's file without its end: ".kv" sealed, ".tail" being written.
 std::string segment_stem(const WriterId& writer, std::uint64_t id);
+std::string segment_file_name(const std::string& stem, bool sealed);
 struct SegmentName {
   std::string stem;
   WriterId writer{};
