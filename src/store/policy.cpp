@@ -18,6 +18,10 @@ constexpr double kSecondsPerDay = 86400;
 /// The write budget may save up an hour's worth; with more than half of it there, it has slack.
 constexpr double kSavedUpSeconds = 3600;
 
+double most_tokens(const LevelOptions& o) {
+  return static_cast<double>(o.write_bytes_per_day) * kSavedUpSeconds / kSecondsPerDay;
+}
+
 }  // namespace
 
 StackPolicy::StackPolicy(PolicyOptions options, double now) : options_(std::move(options)), start_(now) {
@@ -29,7 +33,7 @@ StackPolicy::StackPolicy(PolicyOptions options, double now) : options_(std::move
     Level& level = levels_[l];
     level.options = options_.levels[l];
     if (!level.options.present) continue;
-    level.tokens = static_cast<double>(level.options.write_bytes_per_day) * kSavedUpSeconds / kSecondsPerDay;
+    level.tokens = most_tokens(level.options);
     level.refilled = now;
     keys += static_cast<double>(level.options.capacity_bytes) / static_cast<double>(smallest);
   }
@@ -156,6 +160,14 @@ void StackPolicy::link_before(List& list, std::size_t l, std::uint32_t node, std
   list.bytes += bytes_of(nodes_[node]);
 }
 
+/// As if it alone had been used at `tick`.
+void StackPolicy::to_front(std::uint32_t node, std::size_t l, std::uint32_t tick) {
+  List& list = levels_[l].lru;
+  unlink(list, l, node);
+  nodes_[node].links[l].used = tick;
+  link_before(list, l, node, list.head);
+}
+
 /// Links a node that was used at `tick`, so that its ancestors are not older than it.
 void StackPolicy::place(std::uint32_t node, std::size_t l, std::uint32_t tick) {
   List& list = levels_[l].lru;
@@ -170,9 +182,7 @@ void StackPolicy::place(std::uint32_t node, std::size_t l, std::uint32_t tick) {
   nodes_[node].links[l].used = tick;
   link_before(list, l, node, list.head);
   for (; is_in(up) && old(up); up = nodes_[up].parent) {
-    unlink(list, l, up);
-    nodes_[up].links[l].used = tick;
-    link_before(list, l, up, list.head);
+    to_front(up, l, tick);
   }
 }
 
@@ -229,22 +239,23 @@ void StackPolicy::trim_ghosts(std::size_t l) {
 
 // ---- writes
 
-bool StackPolicy::affords(const Level& level, std::uint64_t bytes, bool slack, double now) const {
+/// What is left of the write budget.
+double StackPolicy::tokens(const Level& level, double now) const {
   const auto per_day = static_cast<double>(level.options.write_bytes_per_day);
-  if (per_day == 0) return !slack;
-  const double most = per_day * kSavedUpSeconds / kSecondsPerDay;
-  const double tokens = std::min(most, level.tokens + per_day * (now - level.refilled) / kSecondsPerDay);
-  return tokens - static_cast<double>(bytes) >= (slack ? most / 2 : 0);
+  return std::min(most_tokens(level.options), level.tokens + per_day * (now - level.refilled) / kSecondsPerDay);
+}
+
+bool StackPolicy::affords(const Level& level, std::uint64_t bytes, bool slack, double now) const {
+  if (level.options.write_bytes_per_day == 0) return !slack;
+  const double reserve = slack ? most_tokens(level.options) / 2 : 0;
+  return tokens(level, now) - static_cast<double>(bytes) >= reserve;
 }
 
 bool StackPolicy::pay(Level& level, std::uint64_t bytes, bool slack, double now) {
   if (!affords(level, bytes, slack, now)) return false;
-  const auto per_day = static_cast<double>(level.options.write_bytes_per_day);
-  if (per_day == 0) return true;
-  level.tokens = std::min(per_day * kSavedUpSeconds / kSecondsPerDay,
-                          level.tokens + per_day * (now - level.refilled) / kSecondsPerDay);
+  if (level.options.write_bytes_per_day == 0) return true;
+  level.tokens = tokens(level, now) - static_cast<double>(bytes);
   level.refilled = now;
-  level.tokens -= static_cast<double>(bytes);
   return true;
 }
 
@@ -283,7 +294,7 @@ void StackPolicy::demote(std::uint32_t node, double now, Actions& out) {
 
 /// The least recently used leaf among the first few that may go.
 std::uint32_t StackPolicy::victim(std::size_t l, std::uint32_t tick) {
-  List& list = levels_[l].lru;
+  const List& list = levels_[l].lru;
   std::uint32_t first = kNone;
   std::uint32_t at = list.tail;
   std::uint64_t looked = list.count;
@@ -291,9 +302,7 @@ std::uint32_t StackPolicy::victim(std::size_t l, std::uint32_t tick) {
     const std::uint32_t newer = nodes_[at].links[l].prev;
     if ((nodes_[at].pins & bit(l)) != 0) {
       if (nodes_[at].pinned_until > tick) {
-        unlink(list, l, at);  // out of the way
-        nodes_[at].links[l].used = tick;
-        link_before(list, l, at, list.head);
+        to_front(at, l, tick);  // out of the way
         at = newer;
         continue;
       }
@@ -370,6 +379,7 @@ unsigned StackPolicy::would_save(const Key& key, SaveWhy why, int uses, double n
   const bool returned =
       n != nullptr && (n->returned || n->state[kDramLevel] == State::kGhost ||
                        n->state[kDiskLevel] == State::kGhost || n->state[kDiskLevel + 1] == State::kGhost);
+  const unsigned missing = missing_below(n);
   unsigned bits = 0;
   if (why != SaveWhy::kSecondUse && dram &&
       (n == nullptr || n->state[kDramLevel] == State::kOut || n->state[kDramLevel] == State::kGhost)) {
@@ -377,13 +387,14 @@ unsigned StackPolicy::would_save(const Key& key, SaveWhy why, int uses, double n
   }
   if (why == SaveWhy::kSecondUse || uses > 0 || (n != nullptr && n->second_use) || (!dram && returned)) {
     for (std::size_t l = kDiskLevel; l < kNumTierKinds; ++l) {
-      const bool missing = (missing_below(n) & bit(l)) != 0;
-      if (missing && affords(levels_[l], options_.part_bytes[key.part], false, now)) bits |= bit(l);
+      if ((missing & bit(l)) != 0 && affords(levels_[l], options_.part_bytes[key.part], false, now)) {
+        bits |= bit(l);
+      }
     }
     return bits;
   }
   const Level& disk = levels_[kDiskLevel];
-  if (!dram && (missing_below(n) & bit(kDiskLevel)) != 0 &&
+  if (!dram && (missing & bit(kDiskLevel)) != 0 &&
       affords(disk, options_.part_bytes[key.part], !disk.options.admit_all, now)) {
     bits |= bit(kDiskLevel);
   }
@@ -555,9 +566,7 @@ void StackPolicy::tick(double now, Actions& out) {
       const std::uint32_t node = level.lru.tail;
       if (tick < ttl || nodes_[node].links[l].used >= tick - ttl) break;
       if ((nodes_[node].pins & bit(l)) != 0 && nodes_[node].pinned_until > tick) {
-        unlink(level.lru, l, node);
-        nodes_[node].links[l].used = tick;
-        link_before(level.lru, l, node, level.lru.head);
+        to_front(node, l, tick);
       } else {
         drop(node, l, tick, &out);
       }
@@ -570,18 +579,6 @@ void StackPolicy::tick(double now, Actions& out) {
 bool StackPolicy::in(const Key& key, TierKind level) const {
   const std::uint32_t node = find(key);
   return node != kNone && nodes_[node].state[index(level)] == State::kIn;
-}
-
-bool StackPolicy::in_or_coming(const Key& key, TierKind level) const {
-  const std::uint32_t node = find(key);
-  if (node == kNone) return false;
-  const State s = nodes_[node].state[index(level)];
-  return s == State::kIn || s == State::kWriting;
-}
-
-bool StackPolicy::pinned(const Key& key, double now) const {
-  const std::uint32_t node = find(key);
-  return node != kNone && nodes_[node].pins != 0 && nodes_[node].pinned_until > tick_of(now);
 }
 
 void StackPolicy::pinned_keys(TierKind level, double now, std::vector<Key>& out) const {

@@ -105,8 +105,6 @@ class StackPolicy {
   // ---- questions
 
   bool in(const Key& key, TierKind level) const;
-  bool in_or_coming(const Key& key, TierKind level) const;
-  bool pinned(const Key& key, double now) const;
   void pinned_keys(TierKind level, double now, std::vector<Key>& out) const;
   LevelStats stats(TierKind level) const;
   std::uint64_t refused_admission() const { return refused_admission_; }
@@ -117,7 +115,6 @@ class StackPolicy {
   void prefetch(const Key& key) const { __builtin_prefetch(&slots_[KeyHash{}(key) & (slots_.size() - 1)]); }
   std::uint32_t user(std::uint32_t node) const { return nodes_[node].user; }
   void set_user(std::uint32_t node, std::uint32_t value);
-  const Key& key(std::uint32_t node) const { return nodes_[node].key; }
 
   /// Recomputes every count and list from scratch; for tests.
   bool check() const;
@@ -171,6 +168,7 @@ class StackPolicy {
 
   void unlink(List& list, std::size_t l, std::uint32_t node);
   void link_before(List& list, std::size_t l, std::uint32_t node, std::uint32_t older);
+  void to_front(std::uint32_t node, std::size_t l, std::uint32_t tick);
   void place(std::uint32_t node, std::size_t l, std::uint32_t tick);
   void touch(std::uint32_t node, std::size_t l, std::uint32_t tick);
   void set_state(std::uint32_t node, std::size_t l, State to, std::uint32_t tick);
@@ -180,6 +178,7 @@ class StackPolicy {
   void unpin(std::uint32_t node, std::size_t l);
 
   unsigned missing_below(const Node* n) const;
+  double tokens(const Level& level, double now) const;
   bool affords(const Level& level, std::uint64_t bytes, bool slack, double now) const;
   bool pay(Level& level, std::uint64_t bytes, bool slack, double now);
   bool start_write(std::uint32_t node, std::size_t l, bool slack, double now, Actions& out);
