@@ -155,12 +155,12 @@ class StackImpl {
   void end_delivery(Lock& lock, const Delivery& d, Status status);
   void end_waiters(const Key& key, Status status);
   bool submit_reads(Lock& lock);
-  bool start_read(const Key& key, Read& read);
+  bool start_read(const Key& key, Read& read, std::size_t level);
   void get_done(const Report& report);
   void landed(Lock& lock, const Key& key, Slot slot);
   void not_read(const Key& key, Status status);
   void expire(double now);
-  unsigned levels_below(const Key& key);
+  std::vector<unsigned> levels_below(std::span<const Key> keys, std::span<const std::size_t> at);
 
   const Domain domain_;
   const StackOptions options_;

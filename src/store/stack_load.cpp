@@ -31,15 +31,7 @@ Ticket StackImpl::load(std::vector<TierStack::Want> wants, double deadline, Tier
     if (slot_of(keys[i]) == kNoSlot) missing.push_back(i);
   }
   lock.unlock();
-  std::vector<unsigned> levels(keys.size());
-  std::vector<Presence> presence;
-  for (std::size_t l = kDisk; l < kNumTierKinds && !missing.empty(); ++l) {
-    if (levels_[l].members.empty()) continue;
-    find_below(keys, missing, l, presence);
-    for (std::size_t j = 0; j < missing.size(); ++j) {
-      if (presence[j] != Presence::kAbsent) levels[missing[j]] |= bit(l);
-    }
-  }
+  const std::vector<unsigned> levels = levels_below(keys, missing);
   lock.lock();
   if (load->left == 0) return load->id;
   loads_.emplace(static_cast<std::uint64_t>(load->id), load);
@@ -81,13 +73,13 @@ void StackImpl::expect(const LoadPtr& load, std::size_t index, unsigned levels) 
   unread_.push_back(want.key);
 }
 
-/// Gives the read a slot and a level; false if there is no room now.
-bool StackImpl::start_read(const Key& key, Read& read) {
+/// Gives the read a slot; false if there is no room now.
+bool StackImpl::start_read(const Key& key, Read& read, std::size_t level) {
   const std::uint64_t stride = DramArena::stride(part_bytes(key));
   if (reading_ > 0 && reading_ + stride > headroom_ / 2) return false;
   read.slot = allocate(key, true);
   if (read.slot == kNoSlot) return false;
-  read.level = (read.levels & bit(kDisk)) != 0 ? kDisk : kRemote;
+  read.level = level;
   read.submitted = true;
   read.serial = ++serials_;
   read.alone = levels_[read.level].meter.started(part_bytes(key), clock_.now());
@@ -119,7 +111,7 @@ bool StackImpl::submit_reads(Lock& lock) {
       const std::size_t level = (read.levels & bit(kDisk)) != 0 ? kDisk : kRemote;
       Tier* const tier = &member(level, key);
       if (batch && (batch->tier != tier || latest != deadline)) break;
-      if (!start_read(key, read)) {
+      if (!start_read(key, read, level)) {
         starved_ = true;
         break;
       }
@@ -320,9 +312,10 @@ void StackImpl::end_delivery(Lock& lock, const Delivery& d, Status status) {
     release(d.slot);
     if (!d.load->open[d.index]) return;
     lock.unlock();
-    const unsigned levels = levels_below(want.key);
+    const std::size_t first = 0;
+    const std::vector<unsigned> levels = levels_below({&want.key, 1}, {&first, 1});
     lock.lock();
-    if (d.load->open[d.index]) expect(d.load, d.index, levels);
+    if (d.load->open[d.index]) expect(d.load, d.index, levels[0]);
     return;
   }
   const bool ours = close(*d.load, d.index);
@@ -349,15 +342,16 @@ void StackImpl::end_delivery(Lock& lock, const Delivery& d, Status status) {
   release(d.slot);
 }
 
-/// The levels below DRAM that may have the key. Without the lock.
-unsigned StackImpl::levels_below(const Key& key) {
-  unsigned levels = 0;
-  const std::size_t first = 0;
+/// The levels below DRAM that may have keys[at[j]], by bit, at at[j]; nothing at the others. Without the lock.
+std::vector<unsigned> StackImpl::levels_below(std::span<const Key> keys, std::span<const std::size_t> at) {
+  std::vector<unsigned> levels(keys.size());
   std::vector<Presence> presence;
-  for (std::size_t l = kDisk; l < kNumTierKinds; ++l) {
+  for (std::size_t l = kDisk; l < kNumTierKinds && !at.empty(); ++l) {
     if (levels_[l].members.empty()) continue;
-    find_below({&key, 1}, {&first, 1}, l, presence);
-    if (presence[0] != Presence::kAbsent) levels |= bit(l);
+    find_below(keys, at, l, presence);
+    for (std::size_t j = 0; j < at.size(); ++j) {
+      if (presence[j] != Presence::kAbsent) levels[at[j]] |= bit(l);
+    }
   }
   return levels;
 }
