@@ -55,9 +55,8 @@ constexpr CommandFlag kFlags[] = {
 };
 
 using Files = std::vector<std::pair<std::string, std::string>>;
-using Plots = std::vector<std::pair<std::string, std::string>>;
 
-void add_plots(const Invocation& invocation, Plots plots, Files& files) {
+void add_plots(const Invocation& invocation, Files plots, Files& files) {
   for (auto& [name, svg] : plots) files.emplace_back(invocation.get("--svg") + "/" + name, std::move(svg));
 }
 
@@ -169,7 +168,7 @@ int run_bench_kv(Invocation& invocation) {
   Io& io = invocation.io;
   Result<KvBenchOptions> options = kv_bench_options(invocation);
   if (!options) return bench_failed(io, options.error().message, kExitUsage);
-  if (const std::string path = unwritable(invocation, {"--json", "--csv"}); !path.empty())
+  if (const std::string path = unwritable(invocation); !path.empty())
     return bench_failed(io, "cannot write " + path + ".", kExitCannotCreate);
   std::atomic<bool> stop = false;
   SignalWatch signals;

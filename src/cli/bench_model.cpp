@@ -5,6 +5,7 @@
 
 #include "bench/model_bench.h"
 #include "bench/model_output.h"
+#include "cli/bench_terminal.h"
 #include "cli/command.h"
 #include "cli/exit_codes.h"
 #include "cli/values.h"
@@ -113,9 +114,8 @@ bench::ModelBenchHooks terminal_hooks(Io& io, std::string& row) {
 }
 
 int failed(Io& io, const Error& error) {
-  io.err << "error: " << error.message << (error.message.ends_with('.') ? "" : ".") << "\n";
-  return error.code == ErrorCode::kInvalidValue && error.param.starts_with('-') ? kExitUsage
-                                                                                : exit_code_of(error);
+  const bool usage = error.code == ErrorCode::kInvalidValue && error.param.starts_with('-');
+  return bench_failed(io, error.message, usage ? kExitUsage : exit_code_of(error));
 }
 
 int run_bench_model(Invocation& invocation) {

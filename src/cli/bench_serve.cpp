@@ -82,7 +82,7 @@ int run_bench_serve(Invocation& invocation) {
   Io& io = invocation.io;
   Result<bench::ServeOptions> options = serve_bench_options(invocation);
   if (!options) return bench_failed(io, options.error().message, kExitUsage);
-  if (const std::string path = unwritable(invocation, {"--json", "--csv"}); !path.empty())
+  if (const std::string path = unwritable(invocation); !path.empty())
     return bench_failed(io, "cannot write " + path + ".", kExitCannotCreate);
   std::atomic<bool> stop = false;
   SignalWatch signals;

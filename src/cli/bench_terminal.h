@@ -2,7 +2,6 @@
 // files that are known to be writable before anything is measured. One thread.
 #pragma once
 
-#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,9 +37,9 @@ class ServeProgressLine {
   std::string name_;
 };
 
-/// The first of these flags' files, or of --svg's folder, that cannot be written; empty if there is none.
+/// The first of --json and --csv, or --svg's folder, that cannot be written; empty if there is none.
 /// Makes the folder, and leaves no empty file.
-std::string unwritable(const Invocation& invocation, std::initializer_list<const char*> flags);
+std::string unwritable(const Invocation& invocation);
 
 /// Paths with their contents. kExitCannotCreate, with a sentence, for the first that cannot be written.
 int write_bench_files(Io& io, const std::vector<std::pair<std::string, std::string>>& files);
