@@ -7,18 +7,13 @@
 
 #include "base/env.h"
 #include "support/data.h"
+#include "trace_of.h"
 
 namespace barg::bench {
 namespace {
 
+using testing::trace_of;
 using Requests = std::vector<std::vector<std::uint64_t>>;
-
-KvTrace trace_of(const Requests& requests) {
-  std::vector<TraceRow> rows;
-  for (const auto& ids : requests)
-    rows.push_back({static_cast<double>(rows.size()), static_cast<int>(ids.size()) * kTraceBlock, 1, ids});
-  return make_kv_trace(rows);
-}
 
 KvPolicyOptions sized(std::int64_t device, std::int64_t dram = 0, std::int64_t disk = 0,
                       std::int64_t remote = 0, KvWrite write = KvWrite::kBack) {

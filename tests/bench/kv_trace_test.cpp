@@ -11,9 +11,12 @@
 #include "base/env.h"
 #include "support/data.h"
 #include "support/temp_dir.h"
+#include "trace_of.h"
 
 namespace barg::bench {
 namespace {
+
+using testing::trace_of;
 
 Result<std::vector<TraceRow>> read_text(const std::string& text) {
   return read_trace(test::scratch().write("trace.jsonl", text));
@@ -26,13 +29,6 @@ void expect_refused(const std::string& text, const std::string& part) {
 }
 
 const std::string kGood = R"({"timestamp": 5, "input_length": 700, "output_length": 3, "hash_ids": [1, 2]})";
-
-KvTrace trace_of(const std::vector<std::vector<std::uint64_t>>& requests) {
-  std::vector<TraceRow> rows;
-  for (const auto& ids : requests)
-    rows.push_back({static_cast<double>(rows.size()), static_cast<int>(ids.size()) * kTraceBlock, 1, ids});
-  return make_kv_trace(rows);
-}
 
 TEST(TraceFile, RowsComeInTheOrderOfTime) {
   const auto rows =
