@@ -91,6 +91,23 @@ struct FakeGroup {
   std::int64_t num_blocks = 0;
 };
 
+/// Does the plan name a block, in a table or a copy, for which `is(group, block)`?
+template <class Is>
+bool names_any(const sched::StepPlan& plan, const Is& is) {
+  for (const auto& c : plan.copies) {
+    if (is(c.group, c.src) || is(c.group, c.dst)) return true;
+  }
+  for (const auto& i : plan.items) {
+    for (std::int32_t g = 0; g < plan.num_groups; ++g) {
+      const auto t = plan.tables[static_cast<std::size_t>(i.table_offset + g)];
+      for (std::int32_t k = 0; k < t.length; ++k) {
+        if (is(g, plan.block_ids[static_cast<std::size_t>(t.offset + k)])) return true;
+      }
+    }
+  }
+  return false;
+}
+
 class FakeDevice {
  public:
   FakeDevice(std::vector<FakeGroup> groups, std::int32_t block_tokens, std::int32_t vocab)

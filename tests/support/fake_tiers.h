@@ -2,11 +2,10 @@
 // of three tiers, on simulated time, and notices every breach of the contract of runtime/tier_service.h:
 //
 //   - a block is saved only when it is complete and holds exactly the content that belongs to its digest, for
-//   as long as
-//     the copy may take (an early copy is made some time later, unless the block's eviction was announced);
+//     as long as the copy may take (an early copy is made some time later, unless the block's eviction was
+//     announced);
 //   - parts are loaded only into blocks that nobody else has, which hold rubbish until the whole part is
-//   there; no plan
-//     names such a block, and what was cancelled is written no more;
+//     there; no plan names such a block, and what was cancelled is written no more;
 //   - every part of a load ends once: by an event or by a cancel, never by both.
 //
 // Delays, lost and corrupt parts, wrong speeds, tiers that do not answer: drawn from a seed. Errors are
@@ -88,27 +87,19 @@ class FakeTiers {
   /// No step may name what is being loaded.
   void check_plan(const sched::StepPlan& plan) {
     if (loads_.empty()) return;
-    const auto check = [this](std::int32_t g, BlockId b) {
-      if (targets_.contains({g, b}))
-        error("a step names block " + std::to_string(b) + ", which is being loaded");
+    const auto is_target = [this](std::int32_t g, BlockId b) {
+      if (!targets_.contains({g, b})) return false;
+      error("a step names block " + std::to_string(b) + ", which is being loaded");
+      return true;
     };
-    for (const auto& c : plan.copies) check(c.group, c.src), check(c.group, c.dst);
-    for (const auto& i : plan.items) {
-      for (std::int32_t g = 0; g < plan.num_groups; ++g) {
-        const auto t = plan.tables[static_cast<std::size_t>(i.table_offset + g)];
-        for (std::int32_t k = 0; k < t.length; ++k)
-          check(g, plan.block_ids[static_cast<std::size_t>(t.offset + k)]);
-      }
-    }
+    names_any(plan, is_target);
   }
   /// Is it free for a load? Asked at every load, if set.
   std::function<bool(std::int32_t, BlockId)> is_reserved;
 
   /// Nothing is being loaded or asked any more.
   bool idle() const { return loads_.empty(); }
-  bool is_target(std::int32_t g, BlockId b) const { return targets_.contains({g, b}); }
   const std::vector<std::string>& errors() const { return errors_; }
-  std::size_t stored(sched::Place p) const { return memory_[at(p)].size(); }
   /// Every part of a block that is known lies at `p`.
   void put(const Digest& digest, sched::Place p) {
     for (std::int32_t g = 0; g < groups_; ++g)
@@ -131,10 +122,8 @@ class FakeTiers {
   struct Counts {
     std::uint64_t lookups = 0, blocks_asked = 0, answers = 0;
     std::uint64_t loads = 0, parts_asked = 0, ok = 0, failed = 0, cancelled = 0;
-    std::uint64_t load_cancels = 0, part_cancels = 0;
+    std::uint64_t load_cancels = 0;
     std::array<std::uint64_t, 3> saves{};
-    std::uint64_t copied = 0, early_dropped = 0;
-    std::array<std::uint64_t, sched::kNumPlaces> read{};
   } counts;
 
  private:
@@ -179,7 +168,7 @@ class FakeTiers {
       return;
     }
     const auto same = [&](const sched::SaveCommand& b) { return b.group == c.group && b.block == c.block; };
-    counts.early_dropped += static_cast<std::uint64_t>(std::erase_if(background_, same));
+    std::erase_if(background_, same);
     copy(c);
   }
 
@@ -205,7 +194,6 @@ class FakeTiers {
 
   void copy(const sched::SaveCommand& c) {
     if (!check_content(c) || happens(config.drop_save_rate)) return;
-    ++counts.copied;
     const Part part{c.stored.digest, c.group};
     const Content& content = truth_.at(c.stored.digest).content;
     if (c.why == sched::SaveCommand::Why::kSecondUse) {
@@ -326,10 +314,7 @@ class FakeTiers {
                             .ok = due.ok,
                             .from = due.from,
                             .bytes = due.ok ? static_cast<std::uint64_t>(config.part_bytes) : 0};
-    if (due.ok) {
-      device_.fill(due.part.group, due.part.block, due.content);
-      ++counts.read[at(due.from)];
-    }
+    if (due.ok) device_.fill(due.part.group, due.part.block, due.content);
     if (due.ok || due.late) measure(at(due.from));
     ++(due.ok ? counts.ok : counts.failed);
     out.emplace_back(std::move(event));
@@ -361,7 +346,6 @@ class FakeTiers {
   }
 
   void take(sched::CancelPartsCommand&& c) {
-    ++counts.part_cancels;
     const auto it = loads_.find(c.id);
     if (it == loads_.end()) return error("cancels parts of a load that has ended");
     auto& left = it->second.left;

@@ -587,16 +587,7 @@ class Sim {
   }
 
   static bool names(const sched::StepPlan& p, std::int32_t g, BlockId b) {
-    for (const auto& c : p.copies) {
-      if (c.group == g && (c.src == b || c.dst == b)) return true;
-    }
-    for (const auto& i : p.items) {
-      const auto t = p.tables[static_cast<std::size_t>(i.table_offset + g)];
-      for (std::int32_t k = 0; k < t.length; ++k) {
-        if (p.block_ids[static_cast<std::size_t>(t.offset + k)] == b) return true;
-      }
-    }
-    return false;
+    return names_any(p, [&](std::int32_t group, BlockId block) { return group == g && block == b; });
   }
 
   void check() {
