@@ -10,11 +10,11 @@
 // Life of a sequence: open -> admit (match + pin) -> { reserve, publish, advance }* -> release -> close.
 //
 // Invariants (check_integrity recomputes them from scratch):
-//  1. refs of a block = tables that contain it; pins = copies whose step has not retired. States as in
-//  block_pool.h.
+//  1. refs of a block = tables and loads that contain it; pins = copies whose step has not retired. States as
+//     in block_pool.h.
 //  2. A block is written by one sequence only, and never after it was sealed.
 //  3. All changes between Transaction's construction and commit() are undone exactly by its destructor: block
-//     states, tables, LRU order and trie are equal to what they were.
+//     states, tables, order of eviction and trie are equal to what they were.
 //  4. One release path (release), tail first; with windows, advance() frees from the head.
 //  5. Blocks of a sequence with steps in flight are fenced: not reused until retire() of the last such step.
 //  6. Nodes of the trie that hold a full-attention block form a tree rooted at the root, and the pool's

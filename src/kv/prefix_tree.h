@@ -12,8 +12,8 @@
 //  2. A node's digest is unique; parent and child links agree; the table holds exactly the live nodes.
 //  3. No node without block and children (prune() removes them up the path).
 //
-// Threads: engine thread only. Not here: blocks' states and LRU (block_pool.h), which hits are usable
-// (manager.h).
+// Threads: engine thread only. Not here: blocks' states and their order of eviction (block_pool.h), which
+// hits are usable (manager.h).
 #pragma once
 
 #include <cstdint>

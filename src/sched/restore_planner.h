@@ -3,9 +3,9 @@
 //
 //   device's hit | run of n blocks, each somewhere below the device ........ | rest of what is known
 //                0                s                  e                       n
-//   recompute    C(0, n)                                 C: seconds of prefill, beside the decodes of every
-//   step reload       L(0, e) + C(e, n)                       L: seconds of reading; tiers are read side by
-//   side both         max(C(0, s), L(s, e)) + C(e, n)         computed from the left, read from the right
+//   recompute    C(0, n)                             C: seconds of prefill, beside the decodes of every step
+//   reload       L(0, e) + C(e, n)                   L: seconds of reading; tiers are read side by side
+//   both         max(C(0, s), L(s, e)) + C(e, n)     computed from the left, read from the right
 //
 // e < n where reading on would cost more than computing (the end of the run lies in a slower tier). Only the
 // run is compared: what follows it costs the same either way.

@@ -9,13 +9,11 @@
 //
 // Invariants:
 //  1. A returned plan is launched, and steps execute in the order of their ids. At most pipeline_depth + 1
-//  plans
-//     are outstanding; plan() returns nullopt beyond that. Results are applied in launch order.
+//     plans are outstanding; plan() returns nullopt beyond that. Results are applied in launch order.
 //  2. If a sequence is unfinished and not paused and nothing is outstanding, plan() returns a non-empty plan,
 //     or every such sequence waits for the tiers: next_deadline() says when plan() goes on without them.
 //  3. Every sequence gets exactly one event with finish != kNone, and is named in exactly one
-//  Effects::released
-//     after the last plan that names it has been applied (or at once, if none is in flight).
+//     Effects::released after the last plan that names it has been applied (or at once, if none is in flight).
 //  4. The oldest running sequence (by first admission) is never preempted, so every sequence finishes that is
 //     not paused for ever.
 //
