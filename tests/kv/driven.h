@@ -47,8 +47,9 @@ struct Driven {
   TokenView log() const { return {tokens, {}, {}}; }
   Driven& admit(StepId at = step(1), bool counts = true) {
     KvManager::Transaction txn(*kv);
-    hit = kv->admit(seq, log(),
-                    {.read_until = log().size(), .rows = 8, .keep = {}, .step = at, .counts = counts}, copies);
+    hit =
+        kv->admit(seq, log(),
+                  {.read_until = log().size(), .rows = 8, .keep = {}, .step = at, .counts = counts}, copies);
     if (hit) txn.commit();
     computed = hit.value_or(0);
     return *this;
