@@ -40,7 +40,6 @@ bool DiskIndex::insert(std::uint64_t serial, const Record& record, double last_u
                 .length = static_cast<std::uint32_t>(record.length)};
   set_use(it->second, last_use);
   s.keys.push_back(record.key);
-  s.live_bytes += record.length;
   ++s.live_count;
   return true;
 }
@@ -66,13 +65,9 @@ void DiskIndex::use(const Key& key, double now) {
 
 void DiskIndex::relocate(const Key& key, std::uint64_t serial, std::uint64_t offset) {
   Entry& e = entries_.at(key);
-  if (Segment* old = segment(e.segment)) {
-    old->live_bytes -= e.length;
-    --old->live_count;
-  }
+  if (Segment* old = segment(e.segment)) --old->live_count;
   Segment& s = segments_.at(serial);
   s.keys.push_back(key);
-  s.live_bytes += e.length;
   ++s.live_count;
   e.segment = serial;
   e.offset = offset;
@@ -81,9 +76,7 @@ void DiskIndex::relocate(const Key& key, std::uint64_t serial, std::uint64_t off
 bool DiskIndex::remove(const Key& key) {
   const auto it = entries_.find(key);
   if (it == entries_.end()) return false;
-  Segment& s = segments_.at(it->second.segment);
-  s.live_bytes -= it->second.length;
-  --s.live_count;
+  --segments_.at(it->second.segment).live_count;
   set_use(it->second, 0);
   entries_.erase(it);
   return true;
@@ -100,7 +93,7 @@ std::size_t DiskIndex::clear_segment(std::uint64_t serial) {
     ++removed;
   }
   s.keys.clear();
-  s.live_bytes = s.live_count = 0;
+  s.live_count = 0;
   return removed;
 }
 
@@ -109,13 +102,6 @@ std::size_t DiskIndex::drop_segment(std::uint64_t serial) {
   by_stem_.erase(segments_.at(serial).stem);
   segments_.erase(serial);
   return removed;
-}
-
-void DiskIndex::rename_segment(std::uint64_t serial, std::string stem) {
-  Segment& s = segments_.at(serial);
-  by_stem_.erase(s.stem);
-  s.stem = std::move(stem);
-  by_stem_[s.stem] = serial;
 }
 
 std::uint64_t DiskIndex::own_bytes() const {

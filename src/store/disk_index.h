@@ -26,7 +26,7 @@ struct Segment {
   bool opaque = false;  ///< of another domain or version, or damaged: not interpreted
   std::uint64_t file_bytes = 0;
   std::vector<Key> keys = {};  ///< of records that came from here; some may have gone since
-  std::uint64_t live_bytes = 0, live_count = 0;
+  std::uint64_t live_count = 0;
   FileRef file = {};  ///< for reading, if open
   std::uint64_t file_used = 0;
   SegmentScan scan =
@@ -66,7 +66,6 @@ class DiskIndex {
   /// Removes its parts; returns how many. The segment stays.
   std::size_t clear_segment(std::uint64_t serial);
   std::size_t drop_segment(std::uint64_t serial);
-  void rename_segment(std::uint64_t serial, std::string stem);
 
   std::uint64_t own_bytes() const;
   /// Our segments that may go: all but the open one.

@@ -29,11 +29,6 @@ void DiskState::io_failed(const std::string& what, int code) {
   probe_at = clock.now() + probe_pause;
 }
 
-void DiskState::io_worked() {
-  const std::lock_guard lock(mutex);
-  strikes = 0;
-}
-
 void DiskState::no_space() {
   const std::lock_guard lock(mutex);
   ++stats.no_space;

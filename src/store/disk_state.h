@@ -47,7 +47,6 @@ struct DiskState {
 
   // All of these take the mutex.
   void io_failed(const std::string& what, int code);
-  void io_worked();
   void no_space();
   bool read_only();
   /// The segment's file for reading; kMissing if it is gone (its parts are forgotten), kIoError if the system

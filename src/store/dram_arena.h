@@ -35,7 +35,6 @@ class DramArena {
   void ref(Slot slot) { ++slots_[slot].refs; }
   /// True if that was the last one: the slot is free.
   bool unref(Slot slot);
-  std::uint32_t refs(Slot slot) const { return slots_[slot].refs; }
 
   /// The bytes of a slot that was allocated for `part`.
   Memory memory(Slot slot, std::uint32_t part) const;
@@ -43,13 +42,11 @@ class DramArena {
   void set_sum(Slot slot, std::uint64_t sum) { slots_[slot].sum = sum; }
 
   std::size_t slots() const { return slots_.size(); }
-  std::uint64_t capacity() const { return capacity_; }
-  std::uint64_t used() const { return used_; }        ///< by slots with references
-  std::uint64_t touched() const { return touched_; }  ///< memory that the system may have given
+  std::uint64_t used() const { return used_; }  ///< by slots with references
 
  private:
   struct Class {
-    std::uint64_t bytes = 0, stride = 0;
+    std::uint64_t stride = 0;
     Pages pages;
     std::uint64_t count = 0, fresh = 0;  ///< slots; those never used begin at `fresh`
     Slot first = 0;                      ///< number of its first slot
@@ -68,7 +65,8 @@ class DramArena {
   std::vector<std::uint32_t> class_of_part_;
   std::vector<std::uint64_t> part_bytes_;
   std::vector<Entry> slots_;
-  std::uint64_t capacity_ = 0, used_ = 0, touched_ = 0;
+  std::uint64_t capacity_ = 0, used_ = 0;
+  std::uint64_t touched_ = 0;  ///< memory that the system may have given
 };
 
 /// XXH3 of a part's bytes: what a slot's sum is.

@@ -260,11 +260,6 @@ void RedisHub::saw(const Key& key, bool present, double asked_at) {
   absent_.put(key, now());
 }
 
-void RedisHub::forget(const Key& key) {
-  const std::lock_guard lock(mutex_);
-  present_.erase(key);
-}
-
 void RedisHub::own(const Key& key) {
   const std::lock_guard lock(mutex_);
   own_.put(key, now());

@@ -55,7 +55,6 @@ class RedisHub {
   bool up() const { return state_ == State::kUp; }
   TierStats stats() const;
   bool forget_own(const Key& key);  ///< was it put by us?
-  void forget(const Key& key);
   bool refresh_due(const Key& key);
   void close();
 

@@ -63,8 +63,6 @@ class SpeedMeter {
     return out;
   }
 
-  std::uint64_t in_flight() const { return in_flight_; }
-
  private:
   static constexpr double kKept = 0.98;  ///< a read's weight halves with every 34 more
   static constexpr double kLatencyShare = 0.25;

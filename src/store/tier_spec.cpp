@@ -204,7 +204,6 @@ Result<std::unique_ptr<Tier>> open_redis(const TierSpec& spec, const Domain& dom
   if (!full) return std::unexpected(full.error());
   options.url = *full;
   options.ttl_s = spec.ttl_s;
-  options.threads = std::min(options.threads, options.connections);
   options.clock = &clock;
   return make_redis_tier(options, domain);
 }
