@@ -127,16 +127,14 @@ void DiskWriter::write(Job& job) {
   else if (state_.read_only())
     status = Status::kNoSpace;
   if (status != Status::kOk) return done(job, status);
+  bool there = false;
   {
-    const std::unique_lock lock(state_.mutex);
-    if (const Entry* e = state_.index.find(item.key);
-        e != nullptr && !state_.expired(*e, state_.clock.now())) {
-      status = Status::kCancelled;  // stands for "there already" below
-    } else if (e != nullptr) {
-      state_.index.remove(item.key);
-    }
+    const std::lock_guard lock(state_.mutex);
+    const Entry* e = state_.index.find(item.key);
+    there = e != nullptr && !state_.expired(*e, state_.clock.now());
+    if (e != nullptr && !there) state_.index.remove(item.key);
   }
-  if (status != Status::kOk) return done(job, Status::kOk);
+  if (there) return done(job, Status::kOk);
   for (Pending& p : pending_) {
     if (p.record.key != item.key) continue;
     p.jobs.push_back(std::move(job));
