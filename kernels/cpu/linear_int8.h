@@ -1,5 +1,6 @@
-// Recipe int8 for every vector width: what surrounds the kernels of linear_int8_*.cpp, behind Wide (avx2.h or
-// avx512.h, which the file includes first). int8_dot in ops_scalar.cpp is the specification.
+// Recipe int8 for every vector width: what surrounds the kernels of linear_int8_*.cpp (one_row and
+// several_rows), behind Wide (avx2.h or avx512.h, which the file includes first). int8_dot in ops_scalar.cpp
+// is the specification.
 //
 // What is multiplied at once is up to four panels (64 columns, an entry of block_max; or 32 of gate and the
 // same 32 of up, a block of prepared rows) times up to kItemRows rows: an item of the pool, or with one row a
@@ -48,6 +49,38 @@ template <DType T, int Ahead>
 #pragma GCC unroll 9
     for (std::ptrdiff_t j = 0; j < kBlock; j += 64) __builtin_prefetch(panels.data[i] + offset + j);
   }
+}
+
+// --- the kernels -----------------------------------------------------------------------------------------
+
+/// acc[kItemPanels][16] = one row of x times NP panels.
+template <DType T, int NP>
+void one_row(const Panels& panels, const QuantisedRows& x, std::int64_t row, float* acc);
+
+/// acc[rows][kItemPanels][16] = rows of x times the panels that there are.
+template <DType T>
+void several_rows(const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows, float* acc);
+
+template <DType T>
+void multiply_type(const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows, float* acc) {
+  if (rows > 1) return several_rows<T>(panels, x, row, rows, acc);
+  switch (panels.count) {
+    case 1:
+      return one_row<T, 1>(panels, x, row, acc);
+    case 2:
+      return one_row<T, 2>(panels, x, row, acc);
+    case 3:
+      return one_row<T, 3>(panels, x, row, acc);
+    default:
+      return one_row<T, 4>(panels, x, row, acc);
+  }
+}
+
+void multiply(DType type, const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows,
+              float* acc) {
+  if (type == DType::kQ8_0) return multiply_type<DType::kQ8_0>(panels, x, row, rows, acc);
+  if (type == DType::kQ4_0) return multiply_type<DType::kQ4_0>(panels, x, row, rows, acc);
+  multiply_type<DType::kQ4_1>(panels, x, row, rows, acc);
 }
 
 // --- what becomes of the sums ----------------------------------------------------------------------------
@@ -189,10 +222,7 @@ int item_panels(const LinearParams& p, int panels, int threads) {
   return best;
 }
 
-/// `multiply(type, panels, x, row, rows, acc)` fills acc[rows][kItemPanels][16] for the panels that there
-/// are.
-template <class Multiply>
-void linear_int8(Stream& s, const LinearParams& p, Multiply multiply) {
+void linear_int8(Stream& s, const LinearParams& p) {
   const QuantisedRows x = prepared_rows(s, p, p.weight.k);
   const int panels = num_panels(p.weight.n);
   const auto pitch = static_cast<std::ptrdiff_t>(panel_bytes(p.weight.dtype, p.weight.k));
@@ -209,8 +239,7 @@ void linear_int8(Stream& s, const LinearParams& p, Multiply multiply) {
   });
 }
 
-template <class Multiply>
-void gated_int8(Stream& s, const GatedLinearParams& p, Multiply multiply) {
+void gated_int8(Stream& s, const GatedLinearParams& p) {
   const QuantisedRows x = prepared_rows(s, p, p.gate.k);
   const int panels = num_panels(p.gate.n);
   const auto pitch = static_cast<std::ptrdiff_t>(panel_bytes(p.gate.dtype, p.gate.k));
@@ -227,31 +256,6 @@ void gated_int8(Stream& s, const GatedLinearParams& p, Multiply multiply) {
     multiply(p.gate.dtype, w, x, row, rows, acc);
     for (int r = 0; r < rows; ++r) finish(p, prepared, row + r, b, half, acc + r * kAccStride);
   });
-}
-
-/// acc[rows][kItemPanels][16] = rows of x times the panels. `Rows` is an instruction set's kernels:
-/// one<T, panels>(panels, x, row, acc) and several<T>(panels, x, row, rows, acc).
-template <class Rows, DType T>
-void multiply_type(const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows, float* acc) {
-  if (rows > 1) return Rows::template several<T>(panels, x, row, rows, acc);
-  switch (panels.count) {
-    case 1:
-      return Rows::template one<T, 1>(panels, x, row, acc);
-    case 2:
-      return Rows::template one<T, 2>(panels, x, row, acc);
-    case 3:
-      return Rows::template one<T, 3>(panels, x, row, acc);
-    default:
-      return Rows::template one<T, 4>(panels, x, row, acc);
-  }
-}
-
-template <class Rows>
-void multiply(DType type, const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows,
-              float* acc) {
-  if (type == DType::kQ8_0) return multiply_type<Rows, DType::kQ8_0>(panels, x, row, rows, acc);
-  if (type == DType::kQ4_0) return multiply_type<Rows, DType::kQ4_0>(panels, x, row, rows, acc);
-  multiply_type<Rows, DType::kQ4_1>(panels, x, row, rows, acc);
 }
 
 }  // namespace

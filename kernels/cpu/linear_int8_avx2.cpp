@@ -218,7 +218,7 @@ void tile_rows(const Tile& tile, const QuantisedRows& x, std::int64_t row, int b
 
 /// 16 columns of acc[rows][kAccStride] = rows of x times one panel.
 template <DType T>
-void several_rows(const std::byte* panel, const QuantisedRows& x, std::int64_t row, int rows, float* acc) {
+void panel_rows(const std::byte* panel, const QuantisedRows& x, std::int64_t row, int rows, float* acc) {
   Tile tile;
   for (int r = 0; r < rows; ++r) {
     _mm256_store_ps(acc + r * kAccStride, _mm256_setzero_ps());
@@ -241,20 +241,14 @@ void several_rows(const std::byte* panel, const QuantisedRows& x, std::int64_t r
   }
 }
 
-struct Rows {
-  template <DType T, int NP>
-  static void one(const Panels& panels, const QuantisedRows& x, std::int64_t row, float* acc) {
-    one_row<T, NP>(panels, x, row, acc);
-  }
-  template <DType T>
-  static void several(const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows, float* acc) {
-    for (int i = 0; i < panels.count; ++i) several_rows<T>(panels.data[i], x, row, rows, acc + i * kPanel);
-  }
-};
+template <DType T>
+void several_rows(const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows, float* acc) {
+  for (int i = 0; i < panels.count; ++i) panel_rows<T>(panels.data[i], x, row, rows, acc + i * kPanel);
+}
 
 }  // namespace
 
-void linear_int8_avx2(Stream& s, const LinearParams& p) { linear_int8(s, p, multiply<Rows>); }
-void gated_int8_avx2(Stream& s, const GatedLinearParams& p) { gated_int8(s, p, multiply<Rows>); }
+void linear_int8_avx2(Stream& s, const LinearParams& p) { linear_int8(s, p); }
+void gated_int8_avx2(Stream& s, const GatedLinearParams& p) { gated_int8(s, p); }
 
 }  // namespace barg::ops::cpu

@@ -152,20 +152,9 @@ void several_rows(const Panels& panels, const QuantisedRows& x, std::int64_t row
   }
 }
 
-struct Rows {
-  template <DType T, int NP>
-  static void one(const Panels& panels, const QuantisedRows& x, std::int64_t row, float* acc) {
-    one_row<T, NP>(panels, x, row, acc);
-  }
-  template <DType T>
-  static void several(const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows, float* acc) {
-    several_rows<T>(panels, x, row, rows, acc);
-  }
-};
-
 }  // namespace
 
-void linear_int8_avx512(Stream& s, const LinearParams& p) { linear_int8(s, p, multiply<Rows>); }
-void gated_int8_avx512(Stream& s, const GatedLinearParams& p) { gated_int8(s, p, multiply<Rows>); }
+void linear_int8_avx512(Stream& s, const LinearParams& p) { linear_int8(s, p); }
+void gated_int8_avx512(Stream& s, const GatedLinearParams& p) { gated_int8(s, p); }
 
 }  // namespace barg::ops::cpu
