@@ -91,12 +91,12 @@ struct Ahead {
 
   /// A block, or a plane of codes: so that pieces end where planes do. Its scales are fetched at once.
   bool begin() {
-    const bool scaled = kv != nullptr && has_token_scales(kv->dtype);
+    if (values == nullptr && next > last) return false;
+    const bool scaled = has_token_scales(kv->dtype);
     if (values != nullptr) {
       at = values;
       values = nullptr;
     } else {
-      if (next > last) return false;
       at = kv_plane(*kv, table[next++], head);
       if (scaled) values = at + kv->v_offset;
     }

@@ -58,34 +58,27 @@ struct BF16 {
   }
 };
 
-struct F8 {
-  static constexpr DType kType = DType::kF8E4M3;
+/// Elements of one byte, which Code::widen makes f32.
+template <class Code>
+struct Codes {
   static constexpr int kBytes = 1;
   static __m512 load(const std::byte* p) {
-    return widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return Code::widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
   static __m512 load_half(const std::byte* p) {
-    return widen(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    return Code::widen(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
   }
-
- private:
+};
+struct F8 : Codes<F8> {
+  static constexpr DType kType = DType::kF8E4M3;
   static __m512 widen(__m128i codes) {
     // The sign is in all of the upper bits, and one of them too many comes along.
     const __m256i halves = _mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7);
     return _mm512_cvtph_ps(_mm256_and_si256(halves, _mm256_set1_epi16(static_cast<short>(0xbfff))));
   }
 };
-struct I8 {
+struct I8 : Codes<I8> {
   static constexpr DType kType = DType::kI8;
-  static constexpr int kBytes = 1;
-  static __m512 load(const std::byte* p) {
-    return widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  }
-  static __m512 load_half(const std::byte* p) {
-    return widen(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-  }
-
- private:
   static __m512 widen(__m128i codes) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes)); }
 };
 
