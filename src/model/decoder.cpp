@@ -87,15 +87,10 @@ struct Output {
 /// The buffers of one step and the batch they belong to.
 struct Step {
   const ForwardBatch& batch;
-  std::int32_t rows;    ///< of the batch, or after keep_wanted() of those that are wanted
-  bool wanted = false;  ///< only those are left
+  std::int32_t rows;  ///< of the batch, or after keep_wanted() of those that are wanted
   float *x, *cos, *sin, *qkv, *up;
   Rows h, context, act;
   void* attention;
-
-  const std::vector<ops::Segment>& segments(const GroupKv& group) const {
-    return wanted ? group.wanted_segments : group.segments;
-  }
 };
 
 struct Decoder::Impl {
@@ -181,7 +176,6 @@ struct Decoder::Impl {
       ++to;
     }
     s.rows = static_cast<std::int32_t>(to);
-    s.wanted = true;
   }
 
   void observe(std::int32_t layer, const Step& s) {
@@ -212,9 +206,10 @@ void Decoder::Impl::attention_half(Step& s, std::int32_t layer) {
                              .kv = kv,
                              .segments = group.segments.data(),
                              .num_segments = static_cast<std::int32_t>(group.segments.size())});
-  if (layer + 1 == spec.num_layers && !s.batch.all_wanted) keep_wanted(s, w.qkv.n);
+  const bool last = layer + 1 == spec.num_layers;
+  if (last) keep_wanted(s, w.qkv.n);
   if (s.rows == 0) return;
-  const std::vector<ops::Segment>& segments = s.segments(group);
+  const std::vector<ops::Segment>& segments = last ? group.wanted_segments : group.segments;
   // Blocks of prepared rows do not straddle heads; where they would, linear prepares the rows itself.
   const Rows context = spec.head_dim % 32 == 0 ? wanted(w.attn_out, s.context) : s.context;
   ops.attention(stream, {.q = s.qkv,

@@ -37,8 +37,7 @@ struct ForwardBatch {
   const std::int32_t* positions = nullptr;  ///< [axes][rows]; axes = 1 for text
   std::int32_t axes = 1;
   std::vector<GroupKv> groups;  ///< index = group
-  bool all_wanted = true;       ///< hidden states of all rows; else only of those in `wanted`, maybe of none
-  std::vector<std::int32_t> wanted;  ///< ascending
+  std::vector<std::int32_t> wanted;  ///< rows whose hidden states are computed to the end: ascending, maybe none
 };
 
 }  // namespace barg::model

@@ -51,8 +51,7 @@ void BatchBuilder::add_item(const sched::StepPlan& plan, std::size_t index, Toke
   }
   for (std::int32_t i = item.logits_begin; i < item.count; ++i) {
     batch_.wanted.push_back(row_begin + i);
-    logits_rows_.push_back(LogitsRow{.row = row_begin + i,
-                                     .item = static_cast<std::int32_t>(index),
+    logits_rows_.push_back(LogitsRow{.item = static_cast<std::int32_t>(index),
                                      .position = item.start + i,
                                      .sample = item.sample && i == item.count - 1});
   }
@@ -69,7 +68,6 @@ const model::ForwardBatch& BatchBuilder::build(const sched::StepPlan& plan,
     batch_.groups.assign(kv.num_groups(), {});
     for (std::size_t g = 0; g < kv.num_groups(); ++g) batch_.groups[g].layers = kv.layers(g);
   }
-  batch_.all_wanted = false;
   batch_.wanted.clear();
   for (auto& group : batch_.groups) {
     group.segments.clear();

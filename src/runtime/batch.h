@@ -15,9 +15,8 @@
 
 namespace barg::runtime {
 
-/// A row of the batch whose logits somebody wants.
+/// A row of the batch whose logits somebody wants: ForwardBatch::wanted says which.
 struct LogitsRow {
-  std::int32_t row = 0;       ///< in the batch
   std::int32_t item = 0;      ///< in the plan
   std::int32_t position = 0;  ///< of the row's own token; its logits choose the next one
   bool sample = false;        ///< choose the token; otherwise only prompt logprobs are wanted
@@ -30,7 +29,7 @@ class BatchBuilder {
   const model::ForwardBatch& build(const sched::StepPlan& plan, std::span<const TokenId> last_tokens,
                                    const KvMemory& kv);
 
-  /// Of the last built plan, in row order.
+  /// Of the last built plan, one for each wanted row.
   std::span<const LogitsRow> logits_rows() const { return logits_rows_; }
 
  private:

@@ -162,8 +162,7 @@ class Harness {
     batch.tokens = tokens.data();
     batch.positions = positions.data();
     Workspace& ws = workspace(batch.rows);
-    const std::size_t rows = batch.all_wanted ? tokens.size() : batch.wanted.size();
-    std::vector<float> out(rows * hidden());
+    std::vector<float> out(batch.wanted.size() * hidden());
     decoder_->forward(batch, ws, out.data());
     return out;
   }
@@ -219,11 +218,9 @@ class Harness {
  private:
   /// As BatchBuilder asks for the rows that want logits.
   static void keep_wanted(ForwardBatch& batch, const std::vector<Run>& runs) {
-    const auto all = [](const Run& r) { return r.wanted < 0; };
-    batch.all_wanted = std::all_of(runs.begin(), runs.end(), all);
     for (std::size_t i = 0; i < runs.size(); ++i) {
       const ops::Segment whole = batch.groups[0].segments[i];
-      const std::int32_t count = all(runs[i]) ? whole.row_count : runs[i].wanted;
+      const std::int32_t count = runs[i].wanted < 0 ? whole.row_count : runs[i].wanted;
       const std::int32_t skipped = whole.row_count - count;
       if (count == 0) continue;
       for (GroupKv& g : batch.groups) {
