@@ -62,7 +62,7 @@ struct MemoryPlan {
   std::uint64_t workspace_bytes = 0;      ///< scratch of decoder and kernels
   std::uint64_t logits_bytes = 0;         ///< one sub-batch of logits
   std::uint64_t total_bytes = 0;          ///< sum of the parts
-  std::uint64_t available_bytes = 0;      ///< what the machine had when asked
+  std::uint64_t available_bytes = 0;      ///< what the machine had when asked, without the tiers' share
   std::vector<std::string> notes;         ///< sentences for a person: shortened context, large overrides
 };
 
