@@ -190,6 +190,20 @@ TEST(DiskTier, PartsExpire) {
   EXPECT_TRUE(eventually([&] { return dir.files(".kv").empty(); })) << "dead segments go";
 }
 
+TEST(DiskTier, WhatHasExpiredGivesItsRoomBackUnasked) {
+  TempDir dir;
+  const Domain d = domain_of();
+  SharedClock clock;
+  DiskOptions o = options_for(dir.path());
+  o.clock = &clock;
+  o.ttl_s = 100;
+  const auto tier = must_open(o, d);
+  put_parts(*tier, d, {1, 2});
+  clock.advance(110);
+  EXPECT_TRUE(eventually([&] { return tier->stats().entries == 0; }));
+  EXPECT_EQ(tier->stats().evicted, 2U);
+}
+
 TEST(DiskTier, DeadlinesCancelAndCloseWhileTheDiskHangs) {
   TempDir dir;
   const Domain d = domain_of();
