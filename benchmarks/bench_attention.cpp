@@ -131,23 +131,15 @@ class Case {
  private:
   /// Numbers of the size that keys and values have, cheap to write.
   void fill(DType type, std::int64_t heads) {
+    const auto one = has_token_scales(type) ? head_of_codes(type) : head_of_numbers(type);
+    for (std::int64_t i = 0; i < heads; ++i)
+      std::memcpy(arena_.data() + i * head_bytes_, one.data(), one.size());
+  }
+
+  std::vector<std::byte> head_of_numbers(DType type) const {
     std::vector<std::byte> one(head_bytes_);
-    const auto values = random_floats(head_bytes_);
-    const auto scales = static_cast<std::size_t>(kBlock) * sizeof(float);
-    for (std::size_t i = 0; has_token_scales(type) && i < head_bytes_; ++i) {
-      // Codes to three deviations, then the scales of the plane.
-      const std::size_t at = i % (head_bytes_ / 2), codes = head_bytes_ / 2 - scales;
-      const float limit = type == DType::kI8 ? 127.0f : 448.0f;
-      const float x = std::clamp(values[i] / 3, -1.0f, 1.0f) * limit;
-      const float scale = 3 / limit;
-      if (at < codes) {
-        one[i] = static_cast<std::byte>(type == DType::kI8 ? static_cast<std::uint8_t>(static_cast<int>(x))
-                                                           : ops::f32_to_f8(x));
-      } else {
-        one[i] = reinterpret_cast<const std::byte*>(&scale)[at % sizeof scale];
-      }
-    }
-    for (std::size_t i = 0; !has_token_scales(type) && i < head_bytes_ / block_bytes(type); ++i) {
+    const auto values = random_floats(head_bytes_ / block_bytes(type));
+    for (std::size_t i = 0; i < values.size(); ++i) {
       if (type == DType::kF32) {
         std::memcpy(one.data() + i * 4, &values[i], 4);
         continue;
@@ -155,8 +147,27 @@ class Case {
       const std::uint16_t h = type == DType::kF16 ? ops::f32_to_f16(values[i]) : ops::f32_to_bf16(values[i]);
       std::memcpy(one.data() + i * 2, &h, 2);
     }
-    for (std::int64_t i = 0; i < heads; ++i)
-      std::memcpy(arena_.data() + i * head_bytes_, one.data(), one.size());
+    return one;
+  }
+
+  /// Codes to three deviations, then the scales of the plane.
+  std::vector<std::byte> head_of_codes(DType type) const {
+    std::vector<std::byte> one(head_bytes_);
+    const auto values = random_floats(head_bytes_);
+    const std::size_t plane = head_bytes_ / 2, codes = plane - kBlock * sizeof(float);
+    const float limit = type == DType::kI8 ? 127.0f : 448.0f;
+    const float scale = 3 / limit;
+    for (std::size_t i = 0; i < head_bytes_; ++i) {
+      const std::size_t at = i % plane;
+      const float x = std::clamp(values[i] / 3, -1.0f, 1.0f) * limit;
+      if (at < codes) {
+        one[i] = static_cast<std::byte>(type == DType::kI8 ? static_cast<std::uint8_t>(static_cast<int>(x))
+                                                           : ops::f32_to_f8(x));
+      } else {
+        one[i] = reinterpret_cast<const std::byte*>(&scale)[at % sizeof scale];
+      }
+    }
+    return one;
   }
 
   CpuDevice& device_;
