@@ -157,7 +157,7 @@ void check_kl(const Files& files, Recipe recipe, DType kv, double bound) {
   std::printf("%s: mean KL to f32 %.2e, the same best token in %.2f %% of %zu rows\n", what.c_str(), kl,
               100 * top1, rows);
   EXPECT_LE(kl, bound) << what;
-  EXPECT_GT(kl, 1e-10) << what;  // the two are not one
+  EXPECT_GT(kl, 1e-7) << what;  // the two are not one
 }
 
 TEST(SmolLm2, Int8StaysWithinTwoThousandthsOfKl) {
