@@ -37,7 +37,7 @@ struct ForwardBatch {
   const std::int32_t* positions = nullptr;  ///< [axes][rows]; axes = 1 for text
   std::int32_t axes = 1;
   std::vector<GroupKv> groups;  ///< index = group
-  std::vector<std::int32_t> wanted;  ///< rows whose hidden states are computed to the end: ascending, maybe none
+  std::vector<std::int32_t> wanted;  ///< rows of which hidden states come out: ascending, maybe none
 };
 
 }  // namespace barg::model
