@@ -1,5 +1,5 @@
 // `barg cache ls|verify|gc`: the directory of a disk tier that no process uses.
-#include <chrono>
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -17,14 +17,8 @@ namespace {
 using store::StoppedStore;
 using store::StoredSegment;
 
-std::uint64_t unix_now() {
-  const auto since = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<std::uint64_t>(
-      std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::seconds>(since).count()));
-}
-
 std::uint64_t age_of(std::uint64_t then) {
-  const std::uint64_t now = unix_now();
+  const std::uint64_t now = store::system_unix_time();
   return now > then ? now - then : 0;
 }
 
@@ -35,8 +29,8 @@ std::string show_age(std::uint64_t seconds) {
   return std::to_string(seconds / 86400) + " days";
 }
 
-/// Enough of a root to name a domain.
-std::string short_root(const store::Domain& domain) { return hex(domain.root).substr(0, 12); }
+/// Enough of a root's digits to name a domain.
+std::string short_root(const std::string& root) { return root.substr(0, 12); }
 
 /// The store named by the argument, or the exit code after its sentence.
 std::expected<StoppedStore, int> open_store(Invocation& invocation) {
@@ -119,7 +113,7 @@ int run_ls(Invocation& invocation) {
   for (const StoredSegment& s : opened->segments()) bytes += s.bytes;
   out << opened->segments().size() << " segments, " << show_size(bytes) << "\n";
   for (const auto& [root, sum] : sum_domains(*opened)) {
-    out << "domain " << root.substr(0, 12) << ": " << sum.label << "\n"
+    out << "domain " << short_root(root) << ": " << sum.label << "\n"
         << "  " << sum.segments << " segments, " << show_size(sum.bytes) << ", " << sum.live_parts
         << " live parts (" << show_size(sum.live_bytes) << "), last write " << show_age(age_of(sum.used))
         << " ago\n";
@@ -130,7 +124,7 @@ int run_ls(Invocation& invocation) {
       out << ", cannot be read: " << s.problem << "\n";
       continue;
     }
-    out << ", domain " << short_root(s.domain) << ", " << s.live_parts << " of " << s.records.size()
+    out << ", domain " << short_root(hex(s.domain.root)) << ", " << s.live_parts << " of " << s.records.size()
         << " parts live, " << show_age(age_of(s.created)) << " old" << (s.sealed ? "" : ", not sealed")
         << "\n";
   }
@@ -234,19 +228,19 @@ int run_gc(Invocation& invocation) {
     ++dropped;
   };
   // The oldest last write first: what it holds was used least recently, as far as a stopped store tells.
-  std::vector<StoredSegment> kept;
   const std::vector<StoredSegment> all = opened->segments();
+  std::vector<const StoredSegment*> kept;
   for (const StoredSegment& s : all) {
     if (const char* why = wish->reason(s))
       drop(s, why);
     else
-      kept.push_back(s);
+      kept.push_back(&s);
   }
   std::stable_sort(kept.begin(), kept.end(),
-                   [](const StoredSegment& a, const StoredSegment& b) { return a.used < b.used; });
-  for (const StoredSegment& s : kept) {
+                   [](const StoredSegment* a, const StoredSegment* b) { return a->used < b->used; });
+  for (const StoredSegment* s : kept) {
     if (left <= wish->max_bytes) break;
-    drop(s, "is over the size");
+    drop(*s, "is over the size");
   }
   io.out << dropped << " segments " << (wish->dry ? "would be " : "") << "dropped, " << show_size(freed)
          << "; " << show_size(left) << " left\n";

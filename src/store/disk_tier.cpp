@@ -221,14 +221,7 @@ DiskOptions complete(DiskOptions options) {
   static const SteadyClock steady;
   if (options.clock == nullptr) options.clock = &steady;
   if (!options.io) options.io = system_io(options.use_io_uring);
-  if (!options.unix_time) {
-    options.unix_time = [] {
-      return static_cast<std::uint64_t>(
-          std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::seconds>(
-                                        std::chrono::system_clock::now().time_since_epoch())
-                                        .count()));
-    };
-  }
+  if (!options.unix_time) options.unix_time = system_unix_time;
   while (options.directory.size() > 1 && options.directory.ends_with('/')) options.directory.pop_back();
   return options;
 }

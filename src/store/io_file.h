@@ -86,6 +86,9 @@ std::unique_ptr<Io> system_io(bool use_io_uring);
 /// A queue over io_uring, or nullptr where there is none.
 std::unique_ptr<ReadQueue> uring_read_queue(unsigned depth);
 
+/// Seconds since 1970 by the system's clock.
+std::uint64_t system_unix_time();
+
 /// Reads until full: 0, -errno, or 1 for a file that ended before.
 int read_fully(File& file, std::uint64_t offset, std::span<std::byte> to);
 int write_fully(File& file, std::uint64_t offset, std::span<const std::byte> from);

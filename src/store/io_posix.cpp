@@ -7,7 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
+#include <chrono>
 #include <cstring>
 #include <new>
 
@@ -151,6 +151,12 @@ class SystemIo final : public Io {
 }  // namespace
 
 std::unique_ptr<Io> system_io(bool use_io_uring) { return std::make_unique<SystemIo>(use_io_uring); }
+
+std::uint64_t system_unix_time() {
+  const auto since = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(
+      std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::seconds>(since).count()));
+}
 
 int read_fully(File& file, std::uint64_t offset, std::span<std::byte> to) {
   while (!to.empty()) {
