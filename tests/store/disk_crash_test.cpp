@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -30,7 +31,11 @@ class SharedBoard {
   Board* board_ = nullptr;
 };
 
-/// A child that writes parts first, first + 1, ... in batches until it is killed or told to stop.
+/// So many parts a writer writes at most: a third of what the store holds, so that none is cleaned away before a
+/// loaded machine lets the test look.
+constexpr std::uint64_t kMostParts = 500;
+
+/// A child that writes parts first, first + 1, ... in batches, then rests, until it is killed or told to stop.
 pid_t start_writer(const DiskOptions& o, const Domain& d, std::uint64_t first, SharedBoard& board) {
   board->durable = first;
   board->stop = false;
@@ -40,6 +45,10 @@ pid_t start_writer(const DiskOptions& o, const Domain& d, std::uint64_t first, S
   if (!tier) ::_exit(3);
   Rng rng(first);
   for (std::uint64_t next = first; !board->stop;) {
+    if (next - first >= kMostParts) {
+      ::usleep(1000);
+      continue;
+    }
     const std::uint64_t last = next + 1 + rng.below(12);
     for (const Status s : put_parts(**tier, d, range(next, last))) {
       if (s != Status::kOk) ::_exit(4);
