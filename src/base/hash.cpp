@@ -1,6 +1,8 @@
 #include "base/hash.h"
 
 #define OPENSSL_SUPPRESS_DEPRECATED  // EVP, its successor, allocates for each digest
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <openssl/sha.h>
 
 #include <new>
@@ -33,6 +35,14 @@ Digest Sha256::finish() {
 }
 
 Digest sha256(const void* data, std::size_t size) { return Sha256().update(data, size).finish(); }
+
+Digest hmac_sha256(std::string_view key, std::string_view message) {
+  Digest out;
+  const char* const secret = key.empty() ? "" : key.data();  // a null pointer would be no key at all
+  const auto* text = reinterpret_cast<const unsigned char*>(message.data());
+  CHECK(HMAC(EVP_sha256(), secret, static_cast<int>(key.size()), text, message.size(), out.data(), nullptr) != nullptr);
+  return out;
+}
 
 std::string hex(const void* data, std::size_t size) {
   static constexpr char kDigits[] = "0123456789abcdef";

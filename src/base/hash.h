@@ -1,4 +1,4 @@
-// SHA-256 through OpenSSL, and hex. Any thread.
+// SHA-256 and HMAC with it (RFC 2104) through OpenSSL, and hex. Any thread.
 #pragma once
 
 #include <array>
@@ -26,6 +26,7 @@ class Sha256 {
 };
 
 Digest sha256(const void* data, std::size_t size);
+Digest hmac_sha256(std::string_view key, std::string_view message);
 std::string hex(const void* data, std::size_t size);
 inline std::string hex(const Digest& d) { return hex(d.data(), d.size()); }
 

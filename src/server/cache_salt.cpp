@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "base/hmac.h"
+#include "base/hash.h"
 
 namespace barg::server {
 namespace {
