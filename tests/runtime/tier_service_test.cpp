@@ -179,7 +179,7 @@ class TierServiceTest : public ::testing::Test {
     while (!condition()) std::this_thread::yield();
   }
 
-  test::TestClock clock_;
+  test::SharedClock clock_;
   Pool pool_{16};
   test::MemoryTier* lower_ = nullptr;
   std::atomic<int> notified_{0};

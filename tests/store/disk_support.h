@@ -1,5 +1,5 @@
-// What the tests of the disk tier share: a directory that goes away, a clock that several threads may read,
-// parts whose bytes follow from their key, calls that wait, and an Io that refuses, tears, flips and stalls.
+// What the tests of the disk tier share: a directory that goes away, parts whose bytes follow from their key,
+// calls that wait, and an Io that refuses, tears, flips and stalls.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,9 +21,14 @@
 #include "base/hash.h"
 #include "store/disk_tier.h"
 #include "store/segment_format.h"
+#include "support/eventually.h"
+#include "support/shared_clock.h"
 #include "support/temp_dir.h"
 
 namespace barg::store::test {
+
+using barg::test::eventually;
+using barg::test::SharedClock;
 
 class TempDir : public barg::test::TempDir {
  public:
@@ -43,15 +48,6 @@ class TempDir : public barg::test::TempDir {
     std::sort(found.begin(), found.end());
     return found;
   }
-};
-
-class SharedClock final : public Clock {
- public:
-  double now() const override { return now_; }
-  void advance(double s) { now_ = now_ + s; }
-
- private:
-  std::atomic<double> now_{1000};
 };
 
 /// What the faulty Io does; all may be changed while it is in use.
@@ -300,19 +296,6 @@ inline std::unique_ptr<Tier> must_open(const DiskOptions& o, const Domain& d) {
   auto tier = open_disk_tier(o, d);
   EXPECT_TRUE(tier.has_value()) << (tier ? "" : tier.error().message);
   return tier ? std::move(*tier) : nullptr;
-}
-
-/// Polls with a generous deadline.
-inline bool eventually(const std::function<bool()>& done) {
-  const double end = SteadyClock().now() + 30;
-  std::mutex m;
-  std::condition_variable rest;
-  while (!done()) {
-    if (SteadyClock().now() > end) return false;
-    std::unique_lock lock(m);
-    rest.wait_for(lock, std::chrono::milliseconds(2));
-  }
-  return true;
 }
 
 }  // namespace barg::store::test

@@ -29,6 +29,7 @@
 #include "base/env.h"
 #include "store/redis_record.h"
 #include "store/redis_tier.h"
+#include "support/eventually.h"
 #include "support/temp_dir.h"
 
 extern char** environ;
@@ -40,16 +41,6 @@ using namespace barg::store;
 inline const SteadyClock& steady() {
   static const SteadyClock clock;
   return clock;
-}
-
-/// Waits for `condition` as long as it takes a loaded machine; false after half a minute.
-inline bool eventually(const std::function<bool()>& condition) {
-  const double until = steady().now() + 30;
-  while (!condition()) {
-    if (steady().now() > until) return false;
-    ::usleep(1000);
-  }
-  return true;
 }
 
 inline Domain test_domain(std::vector<std::uint64_t> part_bytes, std::uint8_t root = 7) {

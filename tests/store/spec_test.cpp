@@ -167,7 +167,7 @@ struct Throttle : testing::Test {
     }
     return true;
   }
-  test::TestClock clock;
+  test::SharedClock clock;
   std::shared_ptr<ThrottleControl> control = std::make_shared<ThrottleControl>();
   test::MemoryTier* inner = nullptr;
   std::array<std::array<std::byte, 1000>, 8> buffers{};

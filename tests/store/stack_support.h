@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
@@ -16,6 +15,7 @@
 
 #include "base/env.h"
 #include "store/stack.h"
+#include "support/eventually.h"
 #include "support/memory_tier.h"
 
 namespace barg::store {
@@ -48,13 +48,7 @@ inline std::vector<std::byte> bytes_of(const Key& key, std::size_t length) {
   return out;
 }
 
-inline bool eventually(const std::function<bool()>& done) {
-  for (int i = 0; i < 30000; ++i) {
-    if (done()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return done();
-}
+using barg::test::eventually;
 
 /// Collects what a load reports.
 class Loads {
@@ -165,7 +159,7 @@ class StackTest : public testing::Test {
   }
   std::uint64_t dropped(DropReason r) { return stack_->stats().dropped[static_cast<std::size_t>(r)]; }
 
-  test::TestClock clock_;
+  test::SharedClock clock_;
   std::vector<std::unique_ptr<Tier>> tiers_;
   std::unique_ptr<TierStack> stack_;
 };

@@ -21,18 +21,9 @@
 #include "base/env.h"
 #include "runtime/runner.h"
 #include "support/fake_runner.h"
+#include "support/shared_clock.h"
 
 namespace barg::test {
-
-/// A clock that tests move by hand, from any thread.
-class SharedClock final : public Clock {
- public:
-  double now() const override { return now_.load(); }
-  void advance(double seconds) { now_.store(now_.load() + seconds); }
-
- private:
-  std::atomic<double> now_{1000};
-};
 
 inline runtime::RunnerInfo fake_info(std::int64_t num_blocks = 64, std::int32_t max_model_len = 256,
                                      std::int32_t max_rows = 64) {

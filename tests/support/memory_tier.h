@@ -1,5 +1,4 @@
-// MemoryTier: a tier of any kind in memory for tests, with scripted faults; and a clock that several threads
-// may read.
+// MemoryTier: a tier of any kind in memory for tests, with scripted faults.
 //
 // Either a thread of its own ends operations as they come (automatic), or they wait until the test says so
 // (manual): finish() ends the oldest, on the caller's thread. It keeps the contract of store/tier.h, so a
@@ -25,17 +24,9 @@
 #include "base/env.h"
 #include "store/dram_arena.h"
 #include "store/tier.h"
+#include "support/shared_clock.h"
 
 namespace barg::test {
-
-class TestClock final : public Clock {
- public:
-  double now() const override { return now_.load(); }
-  void advance(double seconds) { now_.store(now_.load() + seconds); }
-
- private:
-  std::atomic<double> now_{1000};
-};
 
 class MemoryTier final : public store::Tier {
  public:
@@ -142,7 +133,7 @@ class MemoryTier final : public store::Tier {
     }
   }
   void put(store::Ticket ticket, std::vector<store::PutItem> items, store::ReportFn report) override {
-    for (const auto& i : items) push({.ticket = ticket, .put = i, .is_put = true, .report = report});
+    for (const auto& i : items) push({.ticket = ticket, .put = i, .report = report});
   }
   void cancel(store::Ticket ticket) override {
     std::lock_guard lock(mutex_);
@@ -183,7 +174,6 @@ class MemoryTier final : public store::Tier {
     store::GetItem get{};
     bool is_get = false;
     store::PutItem put{};
-    bool is_put = false;
     std::vector<store::Key> keys{};
     double deadline = 0;
     store::ReportFn report{};
@@ -218,7 +208,7 @@ class MemoryTier final : public store::Tier {
       std::lock_guard lock(mutex_);
       fault = fault_;
     }
-    store::Status status = fault ? fault(op.is_put, key) : store::Status::kOk;
+    store::Status status = fault ? fault(!op.is_get, key) : store::Status::kOk;
     {
       std::lock_guard lock(mutex_);
       if (!up_ || closing_) status = store::Status::kUnavailable;
