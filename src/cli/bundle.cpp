@@ -8,8 +8,10 @@
 #include "cli/salt_file.h"
 #include "cli/values.h"
 #include "engine/engine_impl.h"
+#include "engine/metrics.h"
 #include "model/inspect.h"
 #include "runtime/factory.h"
+#include "runtime/tier_service.h"
 #include "store/tier_spec.h"
 
 namespace barg::cli {
@@ -44,25 +46,16 @@ Error with_path(Error error, const std::string& path) {
   return error;
 }
 
-store::Domain domain_of(const runtime::RunnerInfo& info, const std::string& name) {
-  store::Domain domain;
-  std::copy_n(info.key_root.begin(), domain.root.size(), domain.root.begin());
-  for (const std::int64_t bytes : info.block_bytes)
-    domain.part_bytes.push_back(static_cast<std::uint64_t>(bytes));
-  domain.label = (name + " " + info.numerics_id).substr(0, 200);
-  return domain;
-}
-
 /// Opens kv.tiers for the runner's blocks. A tier that cannot be opened now is a note: the model is served without it.
 Result<void> open_tiers(const Config& config, const runtime::RunnerInfo& info, const std::string& state_directory,
                         const LoadWatch& watch, Bundle& out) {
-  Result<store::OpenedStack> opened =
-      store::open_stack(config.kv.tiers, domain_of(info, out.names.front()), *out.clock);
+  const store::Domain domain = runtime::domain_of(info, out.names.front() + " " + info.numerics_id);
+  Result<store::OpenedStack> opened = store::open_stack(config.kv.tiers, domain, *out.clock);
   if (!opened) return std::unexpected(opened.error());
   for (const std::string& warning : opened->warnings) watch.done("note", warning);
   out.tiers = std::move(opened->stack);
   if (out.tiers == nullptr) return {};
-  std::string names;
+  std::string names = out.tiers->has(store::TierKind::kDram) ? tier_name(store::TierKind::kDram) : "";
   for (const auto& tier : out.tiers->stats().tiers) names += (names.empty() ? "" : ", ") + tier.name;
   watch.done("tiers", names);
   if (!out.tiers->has(store::TierKind::kDisk) && !out.tiers->has(store::TierKind::kRemote)) return {};

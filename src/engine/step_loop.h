@@ -69,7 +69,6 @@ class StepLoop {
     double queue_timeout_s = 0;  ///< 0 = none
   };
 
-
   /// Everything in `deps` outlives the loop.
   StepLoop(sched::SchedulerConfig config, const Deps& deps);
 

@@ -487,6 +487,15 @@ void Service::poll(std::vector<sched::TierEvent>& out) {
 
 }  // namespace
 
+store::Domain domain_of(const RunnerInfo& info, const std::string& label) {
+  constexpr std::size_t kMostLabel = 200;
+  store::Domain domain;
+  std::copy_n(info.key_root.begin(), domain.root.size(), domain.root.begin());
+  domain.part_bytes.assign(info.block_bytes.begin(), info.block_bytes.end());
+  domain.label = label.substr(0, kMostLabel);
+  return domain;
+}
+
 std::unique_ptr<TierService> make_tier_service(KvAccess& access, store::TierStack& stack, const Clock& clock,
                                                std::function<void()> notify) {
   return std::make_unique<Service>(access, stack, clock, std::move(notify));

@@ -23,11 +23,13 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/env.h"
 #include "base/hash.h"
 #include "runtime/kv_access.h"
+#include "runtime/runner.h"
 #include "sched/tier_plan.h"
 #include "store/stack.h"
 
@@ -46,6 +48,9 @@ class TierService {
   virtual void drop_saves() = 0;
   virtual store::StackStats stats() const = 0;
 };
+
+/// Whose blocks a runner's are in the tiers. `label`: for people.
+store::Domain domain_of(const RunnerInfo& info, const std::string& label);
 
 /// Everything given outlives the service. `notify`: see above.
 std::unique_ptr<TierService> make_tier_service(KvAccess& access, store::TierStack& stack, const Clock& clock,

@@ -223,6 +223,22 @@ TEST_F(CliModel, InspectShowsThePlanBeforeLoading) {
   EXPECT_NE(barg({"inspect", model_, "--tensors"}).out.size(), done.out.size());
 }
 
+TEST_F(CliModel, TheStartNamesEveryTier) {
+  const test::TempDir dir;
+  Config config;
+  config.model.path = model_;
+  config.kv.memory_bytes = 4 << 20;
+  config.kv.tiers = {"dram:size=16MiB", "disk:path=" + dir.path() + "/kv,size=64MiB"};
+  std::string tiers;
+  LoadWatch watch;
+  watch.done = [&](std::string_view phase, const std::string& detail) {
+    if (phase == "tiers") tiers = detail;
+  };
+  const Result<Bundle> bundle = open_bundle(config, watch, dir.path());
+  ASSERT_TRUE(bundle) << bundle.error().message;
+  EXPECT_EQ(tiers, "dram, disk:" + dir.path() + "/kv");
+}
+
 TEST_F(CliModel, TokenizePrintsAList) {
   const Done done = barg({"tokenize", "--model", model_}, "Hello, world");
   ASSERT_EQ(done.code, kExitOk) << done.err;

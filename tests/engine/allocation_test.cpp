@@ -10,6 +10,7 @@
 #include <new>
 
 #include "engine/engine_impl.h"
+#include "runtime/tier_service.h"
 #include "support/tiny_model.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -88,10 +89,8 @@ TEST_P(AllocationTest, NoneWhileStreamsDecode) {
   const SteadyClock clock;
   std::shared_ptr<store::TierStack> stack;
   if (GetParam().tiers) {
-    store::Domain domain;
-    for (const auto bytes : loaded.runner->info().block_bytes)
-      domain.part_bytes.push_back(static_cast<std::uint64_t>(bytes));
-    stack = std::make_shared<store::TierStack>(domain, std::vector<std::unique_ptr<store::Tier>>{},
+    stack = std::make_shared<store::TierStack>(runtime::domain_of(loaded.runner->info(), "test"),
+                                               std::vector<std::unique_ptr<store::Tier>>{},
                                                store::StackOptions{.dram_bytes = 16 << 20}, clock);
   }
   auto engine = make_engine(config, std::move(loaded.runner), clock, {.tiers = stack});
@@ -130,8 +129,9 @@ TEST_P(AllocationTest, NoneWhileStreamsDecode) {
 #endif
 }
 
-INSTANTIATE_TEST_SUITE_P(Depths, AllocationTest, ::testing::Values(Case{0, false}, Case{1, false}, Case{2, false}, Case{0, true}, Case{1, true},
-                                           Case{2, true}),
+INSTANTIATE_TEST_SUITE_P(Depths, AllocationTest,
+                         ::testing::Values(Case{0, false}, Case{1, false}, Case{2, false}, Case{0, true},
+                                           Case{1, true}, Case{2, true}),
                          [](const auto& i) {
                            return std::to_string(i.param.depth) + (i.param.tiers ? "_tiers" : "");
                          });

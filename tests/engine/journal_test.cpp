@@ -124,7 +124,7 @@ void replay_gives_the_same(bool tiers) {
     auto gate = std::make_shared<test::Gate>();
     std::shared_ptr<store::TierStack> stack;
     if (tiers) {
-      auto opened = store::open_stack(std::array{std::string("dram:size=1MiB")}, test::domain_of(info), clock);
+      auto opened = store::open_stack(std::array{std::string("dram:size=1MiB")}, runtime::domain_of(info, "test"), clock);
       ASSERT_TRUE(opened) << opened.error().message;
       stack = std::move(opened->stack);
     }

@@ -18,6 +18,7 @@
 #include "engine/engine_impl.h"
 #include "engine/metrics.h"
 #include "kv/keys.h"
+#include "runtime/tier_service.h"
 #include "store/tier_spec.h"
 #include "support/engine_client.h"
 #include "support/tiny_model.h"
@@ -27,14 +28,6 @@ namespace barg::test {
 inline const SteadyClock& real_clock() {
   static const SteadyClock clock;
   return clock;
-}
-
-inline store::Domain domain_of(const runtime::RunnerInfo& info) {
-  store::Domain d;
-  std::copy_n(info.key_root.begin(), d.root.size(), d.root.begin());
-  for (const auto bytes : info.block_bytes) d.part_bytes.push_back(static_cast<std::uint64_t>(bytes));
-  d.label = "test";
-  return d;
 }
 
 /// An engine, its tiers and a client. Goes in the right order, and may be stopped and started again.
@@ -51,13 +44,13 @@ class TieredEngine {
     auto loaded = load_tiny(config);
     root = loaded.runner->info().key_root;
     if (!specs.empty()) {
-      auto opened = store::open_stack(specs, domain_of(loaded.runner->info()), real_clock());
+      auto opened = store::open_stack(specs, runtime::domain_of(loaded.runner->info(), "test"), real_clock());
       ASSERT_TRUE(opened) << opened.error().message;
       for (const auto& warning : opened->warnings) ADD_FAILURE() << warning;
       stack = std::move(opened->stack);
       throttles = std::move(opened->throttles);
     }
-    if (make_stack) stack = make_stack(domain_of(loaded.runner->info()));
+    if (make_stack) stack = make_stack(runtime::domain_of(loaded.runner->info(), "test"));
     auto made = engine::make_engine(config, std::move(loaded.runner), real_clock(), {.tiers = stack});
     ASSERT_TRUE(made) << made.error().message;
     engine = std::move(*made);
