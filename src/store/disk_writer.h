@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -80,7 +81,7 @@ class DiskWriter {
   std::uint64_t accepted_ = 0, finished_ = 0;
   int flushing_ = 0;
   bool stop_ = false;
-  double last_commit_ = 0;  ///< real time
+  double last_commit_ = -std::numeric_limits<double>::infinity();  ///< real time, 0 when the machine starts
   std::jthread thread_;
 };
 
