@@ -261,13 +261,17 @@ def parse(arguments):
     p.add_argument("--installed", required=True, help="the folder install.py wrote to")
     p.add_argument("--peers", default="llama,vllm")
     p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--busy-rounds", type=int, default=2, help="rounds that also measure beside a busy process")
+    p.add_argument("--busy-rounds", type=int, help="rounds that also measure beside a busy process; default: all")
     p.add_argument("--out", required=True, help="folder for reports, logs, table and plots")
     p.add_argument("--port", type=int, default=18100)
     p.add_argument("--write-readme", action="append", default=[], metavar="FILE",
                    help="put the table between <!-- peers --> and <!-- /peers --> of this file; may be given again")
     options = p.parse_args(arguments)
     options.shown = [f"--rounds {options.rounds}", f"--peers {options.peers}"]
+    if options.busy_rounds is None:
+        options.busy_rounds = options.rounds
+    else:
+        options.shown.append(f"--busy-rounds {options.busy_rounds}")
     return options
 
 
