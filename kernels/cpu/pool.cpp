@@ -1,6 +1,7 @@
 #include "cpu/pool.h"
 
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -121,6 +122,7 @@ bool WorkerPool::wait_for_work(const std::stop_token& stop) {
 }
 
 void WorkerPool::worker_loop(const std::stop_token& stop) {
+  pthread_setname_np(pthread_self(), "barg-worker");
   while (wait_for_work(stop)) {
     const int count = take_items();
     if (count == 0) continue;

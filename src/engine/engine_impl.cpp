@@ -1,5 +1,7 @@
 #include "engine/engine_impl.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <optional>
@@ -110,7 +112,10 @@ class EngineImpl final : public Engine {
                                           [this] { loop_.inbox().push_always(WakeMessage{}); });
       loop_.use_tiers(tiers_.get());
     }
-    thread_ = std::jthread([this] { loop_.run(); });
+    thread_ = std::jthread([this] {
+      pthread_setname_np(pthread_self(), "barg-engine");
+      loop_.run();
+    });
   }
 
   ~EngineImpl() override {

@@ -1,5 +1,7 @@
 #include "runtime/cpu_runner.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -104,6 +106,7 @@ struct CpuRunner::Impl {
 };
 
 void CpuRunner::Impl::run() {
+  pthread_setname_np(pthread_self(), "barg-device");
   for (;;) {
     auto command = commands.pop(/*wait=*/true);
     if (!command) return;

@@ -3,6 +3,8 @@
 // first. Any thread may submit. Jobs must not throw.
 #pragma once
 
+#include <pthread.h>
+
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -47,6 +49,7 @@ class CpuPool {
 
  private:
   void work() {
+    pthread_setname_np(pthread_self(), "barg-request");
     for (;;) {
       Job job;
       {

@@ -1,5 +1,7 @@
 #include "server/http_server.h"
 
+#include <pthread.h>
+
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <chrono>
@@ -79,7 +81,10 @@ void HttpServerImpl::run() {
   accept();
   for (const auto& io : io_) {
     work_.emplace_back(io->context.get_executor());
-    threads_.emplace_back([io] { io->context.run(); });
+    threads_.emplace_back([io] {
+      pthread_setname_np(pthread_self(), "barg-io");
+      io->context.run();
+    });
   }
 }
 
