@@ -3,8 +3,9 @@
 Called by ./run, which builds Barg and installs the peers first. Every server is started once and stopped (SIGSTOP)
 while it is not its turn, so that a round costs no start and an idle server costs no core. In each round every load
 goes to every server, the order of servers rotating. `barg bench serve` makes the load for all of them; prompts are
-made of words of one token, new ones for every request, so no server can answer from a cache. Ctrl-C ends the rounds,
-stops every server and writes the table of what there is.
+made of words of one token, new ones for every request, so no server can answer from a cache. After the rounds, while
+all servers stand still, `barg bench model` and `llama-bench` compute in process, in turn. Ctrl-C ends it, stops every
+server and writes the table of what there is.
 """
 
 import argparse
@@ -46,6 +47,8 @@ LOADS = [
     Load("long4000", 4000, 64, 1, 1),
 ]
 BUSY = Load("busy", 259, 16, 1, 1)
+IN_PROCESS_RUNS = 3
+IN_PROCESS_SECONDS = 600
 
 
 class Server:
@@ -173,6 +176,12 @@ def core_list(cores):
     return f"{first}-{last}" if len(cores) == last - first + 1 else ",".join(map(str, sorted(cores)))
 
 
+def peer_state(options, name):
+    """What install.py says of a peer."""
+    state = pathlib.Path(options.installed) / f"{name}.json"
+    return json.loads(state.read_text()) if state.exists() else {"ok": False, "reason": "not installed"}
+
+
 def make_servers(options, folder):
     """Barg first; a peer that is not installed is a reason instead of a server."""
     servers, reasons = [], {}
@@ -184,8 +193,7 @@ def make_servers(options, folder):
     servers.append(Server("barg", command, port, folder / "barg.log", note=" ".join(flags)))
     for name in options.peers.split(",") if options.peers else []:
         port += 1
-        state = pathlib.Path(options.installed) / f"{name}.json"
-        state = json.loads(state.read_text()) if state.exists() else {"ok": False, "reason": "not installed"}
+        state = peer_state(options, name)
         if not state["ok"]:
             reasons[name] = state["reason"]
             continue
@@ -243,6 +251,53 @@ def one_round(options, servers, reasons, number, folder, results):
             server.signal(signal.SIGSTOP)
 
 
+def in_process_tools(options):
+    """{server: (name of its tool, how it is called)}; both take the same flags."""
+    tools = {"barg": ("barg bench model", [options.barg, "bench", "model"])}
+    if "llama" in options.peers.split(","):
+        state = peer_state(options, "llama")
+        if state["ok"]:  # else the server's reason is this one's as well
+            tools["llama"] = ("llama-bench", [state.get("bench") or "llama-bench"])
+    return tools
+
+
+def in_process_rates(text):
+    """Tokens/s of one report, of either tool: theirs is a list of tests, ours an object with rows."""
+    report = json.loads(text)
+    if isinstance(report, list):
+        return {"prefill" if test["n_prompt"] else "decode": test["avg_ts"] for test in report}
+    return {row["kind"]: row["tokens_per_second"] for row in report["rows"]}
+
+
+def measure_in_process(options, tool):
+    """One repetition, after one that does not count: both tools warm up by themselves."""
+    flags = ["-m", options.model, "-p", "512", "-n", "128", "-t", str(len(os.sched_getaffinity(0))), "-r", "1", "-o", "json"]
+    try:
+        done = subprocess.run([*tool, *flags], capture_output=True, text=True, timeout=IN_PROCESS_SECONDS)
+        if done.returncode != 0:
+            raise RuntimeError(f"exited with {done.returncode}: {' '.join(done.stderr.strip().splitlines()[-1:])}")
+        rates = in_process_rates(done.stdout)
+        return {"prefill": rates["prefill"], "decode": rates["decode"]}
+    except (OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired) as error:
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+
+def in_process(options, reasons, results):
+    """The model without a server, a few runs of each tool in turn."""
+    tools = in_process_tools(options)
+    for number in range(IN_PROCESS_RUNS):
+        for server, (name, tool) in tools.items():
+            if name in reasons:
+                continue
+            try:
+                run = measure_in_process(options, tool)
+                results.setdefault(server, {}).setdefault("in_process", []).append(run)
+                print(f"in process {number + 1}, {name}: {table.brief('in_process', run)}", file=sys.stderr)
+            except RuntimeError as error:
+                reasons[name] = str(error)
+                print(f"in process {number + 1}, {name}: {error}", file=sys.stderr)
+
+
 def versions(options, servers):
     out = {"barg": subprocess.run([options.barg, "version"], capture_output=True, text=True).stdout.strip()}
     out["barg"] = out["barg"].removeprefix("barg ")
@@ -280,7 +335,7 @@ def main():
     folder = pathlib.Path(options.out)
     folder.mkdir(parents=True, exist_ok=True)
     servers, reasons = make_servers(options, folder)
-    results, rounds = {}, 0
+    results, rounds, interrupted = {}, 0, False
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     try:
@@ -288,7 +343,9 @@ def main():
         while running and rounds < options.rounds:
             one_round(options, running, reasons, rounds, folder, results)
             rounds += 1
+        in_process(options, reasons, results)
     except KeyboardInterrupt:
+        interrupted = True
         print("interrupted: the servers are stopped", file=sys.stderr)
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave servers behind
@@ -317,7 +374,7 @@ def main():
     print(text)
     for page in options.write_readme:
         markers.replace(page, "peers", text)
-    return 1 if "barg" in reasons or rounds < options.rounds else 0
+    return 1 if interrupted or rounds < options.rounds or {"barg", "barg bench model"} & reasons.keys() else 0
 
 
 if __name__ == "__main__":

@@ -29,7 +29,11 @@ def shared_share(run):
     return run["shared"]["output_tokens_per_s"] / run["quiet"]["output_tokens_per_s"]
 
 
-# name, load, value, digits, whether the ratio to Barg means anything
+def rate(kind):
+    return lambda run: run[kind]
+
+
+# name, load, value, digits
 ROWS = [
     ("output tokens/s, 1 stream, 259 + 128 tokens", "c1", throughput, 0),
     ("output tokens/s, 8 streams", "c8", throughput, 0),
@@ -43,6 +47,8 @@ ROWS = [
     ("32 streams: ITL p99 over its p50", "c32", lambda run: over(run["itl_ms"]["p99"], run["itl_ms"]["p50"]), 2),
     ("RSS after 32 streams, MiB", "c32", lambda run: run["rss_bytes"] / 2**20, 0),
     ("tokens/s beside one busy process, of its own quiet figure", "busy", shared_share, 2),
+    ("prefill of 512 tokens in process, tokens/s (after the rounds, in turn)", "in_process", rate("prefill"), 0),
+    ("decode in process, tokens/s, 128 tokens (after the rounds, in turn)", "in_process", rate("decode"), 0),
 ]
 
 
@@ -50,6 +56,8 @@ def brief(load, run):
     """A line of progress."""
     if load == "busy":
         return f"{shared_share(run):.2f} of quiet"
+    if load == "in_process":
+        return f"prefill {run['prefill']:.1f}, decode {run['decode']:.1f} tokens/s"
     return f"{throughput(run):.1f} tokens/s, TTFT p50 {run['ttft_ms']['p50']:.0f} ms, RSS {run['rss_bytes'] >> 20} MiB"
 
 

@@ -1,6 +1,7 @@
 """What benchmarks/peers/run.py and its helpers must not get wrong: no prompt twice, no server left behind, reports of
 this run only. Run as `peers.py BARG`; unittest of the standard library."""
 
+import argparse
 import json
 import os
 import pathlib
@@ -100,6 +101,25 @@ class Peers(unittest.TestCase):
         runs = {"c1": [{"input_tokens": 100, "cached_tokens": 0}, {"input_tokens": 100, "cached_tokens": 40}],
                 "busy": [{"quiet": {"input_tokens": 10, "cached_tokens": None}, "shared": {"input_tokens": 0}}]}
         self.assertEqual(table.cached_share({"results": {"barg": runs}}, "barg"), 0.4)
+
+    def test_reports_of_both_tools_are_read(self):
+        ours = {"rows": [{"kind": "prefill", "tokens_per_second": 3.5}, {"kind": "decode", "tokens_per_second": 2}]}
+        theirs = [{"n_prompt": 512, "n_gen": 0, "avg_ts": 3.5}, {"n_prompt": 0, "n_gen": 128, "avg_ts": 2}]
+        for report in (ours, theirs):
+            self.assertEqual(run.in_process_rates(json.dumps(report)), {"prefill": 3.5, "decode": 2})
+
+    def test_a_tool_that_fails_is_a_reason_and_the_other_has_figures(self):
+        report = {"rows": [{"kind": "prefill", "tokens_per_second": 3.5}, {"kind": "decode", "tokens_per_second": 2}]}
+        ours = self.folder / "ours"
+        ours.write_text(f"#!/bin/sh\necho '{json.dumps(report)}'\n")
+        ours.chmod(0o755)
+        (self.folder / "llama.json").write_text(json.dumps({"ok": True, "bench": "false"}))
+        options = argparse.Namespace(barg=str(ours), peers="llama", installed=str(self.folder), model="m")
+        reasons, results = {}, {}
+        run.in_process(options, reasons, results)
+        self.assertEqual(len(results.pop("barg")["in_process"]), run.IN_PROCESS_RUNS)
+        self.assertEqual(results, {})
+        self.assertIn("exited with 1", reasons["llama-bench"])
 
     def test_cores(self):
         self.assertEqual([run.core_list({0, 1, 2}), run.core_list({0, 2})], ["0-2", "0,2"])
