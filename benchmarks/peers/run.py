@@ -271,7 +271,8 @@ def in_process_rates(text):
 
 def measure_in_process(options, tool):
     """One repetition, after one that does not count: both tools warm up by themselves."""
-    flags = ["-m", options.model, "-p", "512", "-n", "128", "-t", str(len(os.sched_getaffinity(0))), "-r", "1", "-o", "json"]
+    cores = str(len(os.sched_getaffinity(0)))
+    flags = ["-m", options.model, "-p", "512", "-n", "128", "-t", cores, "-r", "1", "-o", "json"]
     try:
         done = subprocess.run([*tool, *flags], capture_output=True, text=True, timeout=IN_PROCESS_SECONDS)
         if done.returncode != 0:
