@@ -3,9 +3,14 @@
     python3 benchmarks/soak.py --barg build/barg --model smollm2 [--seconds 120] [--streams 64]
 
 Prints the resident set every five seconds, and at the end its slope over the second half in KiB a minute, the
-requests served and what is left in the server. Loopback; standard library only."""
+requests served and what is left in the server. Exits with 1 if a stream broke, or if memory grew by more than
+1 MiB a minute. Loopback; standard library only.
+
+The slope is the median over all pairs of samples: the streams of the moment lift and lower single samples, and one
+allocation near an end of the half is no leak. A half shorter than a minute is not judged, since the server still warms up."""
 
 import argparse
+import itertools
 import json
 import pathlib
 import random
@@ -19,6 +24,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "
 from server import Server, model_path, wait_until  # noqa: E402
 from streams import connect, send_request  # noqa: E402
 
+SLOPE_LIMIT_KIB = 1024
+SHORTEST_HALF_S = 60
+SAMPLES_A_LINE = 5  # one a second
 RESET_ON_CLOSE = b"\x01\0\0\0\0\0\0\0"  # SO_LINGER {on, 0 s}
 
 
@@ -53,10 +61,26 @@ def one_request(server, rng, args, counts):
 
 
 def slope_kib_per_minute(samples):
-    """Least squares over (seconds, bytes)."""
-    xs, ys = [t for t, _ in samples], [b / 1024 for _, b in samples]
-    mx, my = statistics.fmean(xs), statistics.fmean(ys)
-    return 60 * sum((x - mx) * (y - my) for x, y in zip(xs, ys)) / sum((x - mx) ** 2 for x in xs)
+    """Theil and Sen over (seconds, bytes): up to 29 % of the samples may be anything."""
+    slopes = [(b - a) / (t - s) for (s, a), (t, b) in itertools.combinations(samples, 2)]
+    return 60 / 1024 * statistics.median(slopes)
+
+
+def judged_half(samples, seconds):
+    """Samples of the second half, while streams still begin; none of a run too short to be judged."""
+    half = [s for s in samples if seconds / 2 <= s[0] <= seconds]
+    return half if seconds / 2 >= SHORTEST_HALF_S and len(half) > 2 else []
+
+
+def verdict(slope, broken):
+    """The exit status; says what is wrong."""
+    if slope is None:
+        print(f"memory is not judged: half of the run is shorter than {SHORTEST_HALF_S} s", file=sys.stderr)
+    elif slope > SLOPE_LIMIT_KIB:
+        print(f"memory grows by {slope:.0f} KiB a minute, more than {SLOPE_LIMIT_KIB}", file=sys.stderr)
+    if broken:
+        print(f"{broken} streams broke", file=sys.stderr)
+    return 1 if broken or (slope is not None and slope > SLOPE_LIMIT_KIB) else 0
 
 
 def main():
@@ -85,19 +109,21 @@ def main():
             t.start()
         while any(t.is_alive() for t in threads):
             samples.append((time.monotonic() - start, server.rss_bytes()))
-            print(f"{samples[-1][0]:6.1f} s  {samples[-1][1] / 2**20:8.1f} MiB  {counts}", flush=True)
-            time.sleep(5)
+            if len(samples) % SAMPLES_A_LINE == 1:
+                print(f"{samples[-1][0]:6.1f} s  {samples[-1][1] / 2**20:8.1f} MiB  {counts}", flush=True)
+            time.sleep(1)
         for t in threads:
             t.join()
         wait_until(lambda: server.metric("vllm:num_requests_running") + server.metric("vllm:num_requests_waiting")
                    + server.metric("barg:num_requests_paused") == 0, "nothing is left", 60)
         wait_until(lambda: server.metric("vllm:kv_cache_usage_perc") == 0, "no block is held", 60)
-        half = [s for s in samples if s[0] > args.seconds / 2]
+        half = judged_half(samples, args.seconds)
+        slope = slope_kib_per_minute(half) if half else None
         print(json.dumps({**counts, "rss_mib": [round(samples[len(samples) // 2][1] / 2**20, 1),
                                                 round(samples[-1][1] / 2**20, 1)],
-                          "slope_kib_per_minute": round(slope_kib_per_minute(half)) if len(half) > 2 else None,
+                          "slope_kib_per_minute": None if slope is None else round(slope),
                           "descriptors": server.fds()}))
-    return 1 if counts["broken"] else 0
+    return verdict(slope, counts["broken"])
 
 
 sys.exit(main())
