@@ -2,11 +2,11 @@
 // of the best call, each as a share of the machine's ceiling measured in the same run with as many threads.
 // Weights lie in huge pages and cycle through more memory than the caches hold, as in a real step.
 //
-//   bench_linear_f32 --benchmark_filter=avx512/linear/bf16
-//   bench_linear_f32 --benchmark_filter=recipe_bf16
+//   bench_linear_f32 --benchmark_filter=avx512/linear_f32/bf16
+//   bench_linear_f32 --benchmark_filter=linear_bf16
 //
-// Arguments of a name: rows, K, N, threads. The best call is shown, not the mean: neighbours of a virtual
-// machine only ever make a call slower.
+// A name says the recipe, then the weight type. Its arguments: rows, K, N, threads. The best call is shown,
+// not the mean: neighbours of a virtual machine only ever make a call slower.
 #include <functional>
 
 #include "linear_support.h"
@@ -83,7 +83,9 @@ void add(const std::string& name, std::int32_t k, std::int32_t n,
 }
 
 void register_shapes(const std::string& what, DType type, Recipe recipe, Isa isa) {
-  const auto name = [&](const char* op) { return std::string(ops::isa_name(isa)) + "/" + op + "/" + what; };
+  const auto name = [&](const char* op) {
+    return std::string(ops::isa_name(isa)) + "/" + op + "_" + recipe_name(recipe) + "/" + what;
+  };
   const auto product = [=](benchmark::State& s) { linear(s, type, recipe, isa); };
   add(name("linear"), 2048, 4096, product);
   add(name("linear"), 576, 576, product);
@@ -99,8 +101,7 @@ void register_all() {
       register_shapes(dtype_name(type), type, Recipe::kF32, isa);
     }
     // Packed alike whatever the file's type is.
-    if (ops::recipe_supported(isa, Recipe::kBF16))
-      register_shapes("recipe_bf16", DType::kBF16, Recipe::kBF16, isa);
+    if (ops::recipe_supported(isa, Recipe::kBF16)) register_shapes("bf16", DType::kBF16, Recipe::kBF16, isa);
   }
 }
 

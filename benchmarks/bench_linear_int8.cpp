@@ -2,7 +2,7 @@
 // as a share of the machine's ceiling (memory reads; vpdpbusd, or what stands for it on AVX2) measured in the
 // same run with as many threads.
 //
-//   bench_linear_int8 --benchmark_filter=avx512/linear/q4_1
+//   bench_linear_int8 --benchmark_filter=avx512/linear_int8/q4_1
 //
 // Arguments of a name: rows, K, N, threads.
 #include "linear_support.h"
@@ -85,7 +85,7 @@ void register_all() {
     if (!ops::isa_supported(isa)) continue;
     for (const DType type : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
       const auto add = [&](const char* op, auto&& f, std::int32_t k, std::int32_t n) {
-        const std::string name = std::string(ops::isa_name(isa)) + "/" + op + "/" + dtype_name(type);
+        const std::string name = std::string(ops::isa_name(isa)) + "/" + op + "_int8/" + dtype_name(type);
         auto* b = benchmark::RegisterBenchmark(name.c_str(), f);
         for (const int t : threads) {
           for (const int rows : {1, 2, 4, 8, 16, 32, 64, 512}) b->Args({rows, k, n, t});

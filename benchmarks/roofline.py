@@ -22,8 +22,8 @@ import markers
 # What a page has room for (all of it is 1,600 rows and half an hour): the widest instruction set, all cores, one shape
 # a kernel, few and many rows.
 PROGRAMS = {
-    "bench_linear_f32": "^{isa}/linear/[^/]+/(1|32|512)/2048/4096/{threads}/",
-    "bench_linear_int8": "^{isa}/(linear/[^/]+/(1|8|32|512)/2048/8192|gated/q4_1/(1|32|512)/576/1536)/{threads}/",
+    "bench_linear_f32": "^{isa}/linear_(f32|bf16)/[^/]+/(1|32|512)/2048/4096/{threads}/",
+    "bench_linear_int8": "^{isa}/(linear_int8/[^/]+/(1|8|32|512)/2048/8192|gated_int8/q4_1/(1|32|512)/576/1536)/{threads}/",
     "bench_attention": "^(decode/(9x3x64|32x8x128)/f16/(512|4096)/(1|32)|prefill/(9x3x64|32x8x128)/f16/[0-9]+/512)/"
                        "{threads}/",
     "bench_rows": "^{isa}/.*/{threads}/",

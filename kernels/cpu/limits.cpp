@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
@@ -117,45 +118,51 @@ void read_streams(const std::byte* p, std::size_t bytes) {
   for (Vector& a : acc) asm volatile("" : "+x"(a));
 }
 
-/// Far larger than the last cache that the system reports and what the threads read in one window, within
-/// reason.
-std::size_t read_bytes(int threads) {
+/// So much larger than the last cache that none of it is left when its turn comes again, within reason: caches
+/// that do not forget the oldest line first keep a tenth of what is only five times their size.
+std::size_t read_bytes() {
   const long cache = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
-  std::size_t bytes = cache > 0 ? static_cast<std::size_t>(cache) * 4 : 0;
-  const std::size_t windows = (64u << 20) * static_cast<std::size_t>(threads);
-  if (bytes < windows) bytes = windows;
-  if (bytes < (256u << 20)) bytes = 256u << 20;
-  if (bytes > (1u << 30)) bytes = 1u << 30;
-  return bytes;
+  const std::size_t bytes = cache > 0 ? static_cast<std::size_t>(cache) * 8 : 0;
+  return std::clamp<std::size_t>(bytes, 256u << 20, 1u << 30);
+}
+
+/// Windows of `part` bytes a thread, one after the other through all of the memory. Bytes a second in units of 1e9.
+double best_read(WorkerPool& pool, const std::byte* memory, std::size_t bytes, std::size_t part, double budget) {
+  const std::size_t window = part * static_cast<std::size_t>(pool.threads());
+  const auto windows = static_cast<int>(bytes / window);
+  int turn = 0;
+  const double seconds = best_seconds(budget, [&] {
+    const std::byte* begin = memory + window * static_cast<std::size_t>(turn % windows);
+    const int round = turn++ / windows;
+    on_every_thread(pool, [&](int i) {
+      const std::byte* mine = begin + part * static_cast<std::size_t>(i);
+      if (round % 3 == 0) return read_streams<2>(mine, part);
+      if (round % 3 == 1) return read_streams<4>(mine, part);
+      return read_streams<1>(mine, part);
+    });
+  });
+  return static_cast<double>(window) / seconds * 1e-9;
 }
 
 double measure_read(WorkerPool& pool, double budget) {
-  const std::size_t bytes = read_bytes(pool.threads());
+  const std::size_t bytes = read_bytes();
   void* map = ::mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (map == MAP_FAILED) return 0;
   auto* memory = static_cast<std::byte*>(map);
   memory += kHugePage - reinterpret_cast<std::uintptr_t>(memory) % kHugePage;
   ::madvise(memory, bytes, MADV_HUGEPAGE);
-  // Four windows, one after the other: when the first comes round again it has left the caches.
-  constexpr int kWindows = 4;
-  const auto parts = static_cast<std::size_t>(pool.threads()) * kWindows;
-  const std::size_t part = bytes / parts / 4096 * 4096;
-  int window = 0;
-  const auto at = [&](int i) {
-    return memory + part * static_cast<std::size_t>(window % kWindows * pool.threads() + i);
-  };
-  for (; window < kWindows; ++window) on_every_thread(pool, [&](int i) { std::memset(at(i), 1, part); });
-  const double seconds = best_seconds(budget, [&] {
-    ++window;
-    on_every_thread(pool, [&](int i) {
-      if (window / kWindows % 3 == 0) return read_streams<1>(at(i), part);
-      if (window / kWindows % 3 == 1) return read_streams<2>(at(i), part);
-      return read_streams<4>(at(i), part);
-    });
-  });
+  const auto threads = static_cast<std::size_t>(pool.threads());
+  const std::size_t share = bytes / threads / 4096 * 4096;
+  on_every_thread(pool, [&](int i) { std::memset(memory + share * static_cast<std::size_t>(i), 1, share); });
+  // A short window slips between the neighbours of a busy machine, in a long one all threads surely take part.
+  double best = 0;
+  for (const std::size_t part : {8u << 20, 32u << 20}) {
+    const std::size_t fits = std::min<std::size_t>(part, share / 4 / 4096 * 4096);
+    best = std::max(best, best_read(pool, memory, bytes, fits, budget / 2));
+  }
   ::munmap(map, bytes + kHugePage);
-  return static_cast<double>(part) * pool.threads() / seconds * 1e-9;
+  return best;
 }
 
 }  // namespace
