@@ -8,26 +8,15 @@
 // side, blocks in random order) and calls go through the layers in turn, so a long context comes from memory
 // and a short one from whatever cache it fits, as in a real step. BARG_ISA=scalar|avx2|avx512 picks the
 // instruction set.
-#include <benchmark/benchmark.h>
-#include <sys/mman.h>
-
-#include <algorithm>
 #include <cstdlib>
-#include <cstring>
-#include <memory>
 #include <numeric>
-#include <random>
-#include <string>
-#include <vector>
 
-#include "cpu/cpu.h"
-#include "cpu/limits.h"
-#include "math.h"
+#include "linear_support.h"
 
 namespace {
 
 using namespace barg;
-using ops::CpuDevice;
+using namespace barg::bench_linear;
 
 constexpr std::int32_t kBlock = 16;
 constexpr std::int32_t kLayers = 30;
@@ -39,42 +28,6 @@ ops::Isa isa_of_environment() {
     if (name != nullptr && std::strcmp(name, ops::isa_name(isa)) == 0 && ops::isa_supported(isa)) return isa;
   }
   return ops::Isa::kAuto;
-}
-
-const ops::Limits& limits(int threads) {
-  static std::vector<ops::Limits> known;
-  for (const ops::Limits& l : known) {
-    if (l.threads == threads) return l;
-  }
-  CpuDevice device({.threads = threads, .isa = isa_of_environment()});
-  known.push_back(ops::measure_limits(device));
-  return known.back();
-}
-
-/// Zeroed memory in huge pages where the kernel has them.
-class Memory {
- public:
-  explicit Memory(std::size_t bytes) : bytes_(bytes) {
-    data_ = static_cast<std::byte*>(
-        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    madvise(data_, bytes, MADV_HUGEPAGE);
-  }
-  ~Memory() { munmap(data_, bytes_); }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  std::byte* data() { return data_; }
-
- private:
-  std::size_t bytes_;
-  std::byte* data_;
-};
-
-std::vector<float> random_floats(std::size_t n) {
-  std::mt19937 random(2);
-  std::normal_distribution<float> normal;
-  std::vector<float> v(n);
-  for (float& x : v) x = normal(random);
-  return v;
 }
 
 struct Heads {
@@ -111,17 +64,17 @@ class Case {
         .scale = 0.125f,
         .window = 0,
         .num_q_heads = heads.q,
-        .kv = {arena_.data(), head * heads.kv * layers_, head, head / 2, type, kBlock, heads.kv, heads.dim},
+        .kv = {arena_.data, head * heads.kv * layers_, head, head / 2, type, kBlock, heads.kv, heads.dim},
         .segments = segments_.data(),
         .num_segments = sequences,
-        .workspace = workspace_.data()};
+        .workspace = workspace_.data};
     kv_bytes_ = static_cast<double>(head_bytes_ / kBlock) * heads.kv * sequences * context;
     for (std::int32_t r = 0; r < rows; ++r)
       flops_ += 4.0 * static_cast<double>(width_) * sequences * (context - rows + r + 1);
   }
 
   void step() {
-    params_.kv.base = arena_.data() + head_bytes_ * params_.kv.num_kv_heads * layer_;
+    params_.kv.base = arena_.data + head_bytes_ * params_.kv.num_kv_heads * layer_;
     layer_ = (layer_ + 1) % layers_;
     device_.ops().attention(device_.stream(), params_);
   }
@@ -133,7 +86,7 @@ class Case {
   void fill(DType type, std::int64_t heads) {
     const auto one = has_token_scales(type) ? head_of_codes(type) : head_of_numbers(type);
     for (std::int64_t i = 0; i < heads; ++i)
-      std::memcpy(arena_.data() + i * head_bytes_, one.data(), one.size());
+      std::memcpy(arena_.data + i * head_bytes_, one.data(), one.size());
   }
 
   std::vector<std::byte> head_of_numbers(DType type) const {
@@ -186,8 +139,8 @@ class Case {
 
 void run(benchmark::State& state, DType type, Heads heads, std::int32_t context, std::int32_t sequences,
          std::int32_t rows, int threads) {
-  const ops::Limits& l = limits(threads);
   CpuDevice device({.threads = threads, .isa = isa_of_environment()});
+  const ops::Limits& l = limits(device.isa(), threads);
   Case test(device, type, heads, context, sequences, rows);
   for (auto _ : state) test.step();
   const auto rate = [](double x) {
@@ -234,12 +187,6 @@ int main(int argc, char** argv) {
   register_all();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  for (const int threads : {1, ops::cores_available()}) {
-    const ops::Limits& l = limits(threads);
-    benchmark::AddCustomContext(
-        "limit_" + std::to_string(threads) + "_threads",
-        std::to_string(l.read_gbytes) + " GB/s read, " + std::to_string(l.f32_gflops) + " GFLOP/s FMA");
-  }
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }

@@ -1,189 +1,40 @@
-// Kernel benchmarks: GB/s of weights (or KV), GFLOP/s, and both as fractions of what this machine reaches in
-// the same run (a read with four streams a core, a register-only FMA loop). Weights cycle through more memory
-// than the caches hold, as in a real step.
+// Kernel benchmarks: GB/s of weights (or KV), GFLOP/s, and both as shares of the machine's ceilings measured in
+// the same run with as many threads: memory reads; f32 FMA or, for recipe int8, the instruction that multiplies
+// integers. Weights cycle through more memory than the caches hold, as in a real step.
 //
 //   bench_kernels --benchmark_filter=linear/q4_1        one format
 //   bench_kernels --benchmark_filter=smollm2            a whole step with the shapes of SmolLM2-135M
 //
 // Arguments of a name: rows, then threads. Figures move with the neighbours of a virtual machine: compare
 // fractions, or runs side by side.
-#include <benchmark/benchmark.h>
-#include <immintrin.h>
-
-#include <algorithm>
-#include <chrono>
-#include <cstring>
 #include <memory>
 #include <numeric>
-#include <random>
-#include <string>
-#include <vector>
 
-#include "cpu/cpu.h"
-#include "cpu/pool.h"
-#include "math.h"
+#include "linear_support.h"
 
 namespace {
 
 using namespace barg;
-using ops::CpuDevice;
+using namespace barg::bench_linear;
 
-constexpr std::size_t kCycleBytes = 200u << 20;
+/// The ceiling that bounds a product: f32 multiplies, or those of the int8 instructions that its type takes.
+enum class Bound { kFma, kInt8, kInt4 };
 
-// --- limits of the machine -------------------------------------------------------------------------------
-
-__attribute__((target("avx2,fma"))) float fma_loop(int rounds) {
-  __m256 acc[12];
-  for (__m256& a : acc) a = _mm256_set1_ps(1.0f);
-  const __m256 x = _mm256_set1_ps(0.999f);
-  for (int i = 0; i < rounds; ++i) {
-#pragma GCC unroll 12
-    for (__m256& a : acc) {
-      a = _mm256_fmadd_ps(a, x, x);
-      asm volatile("" : "+x"(a));
-    }
-  }
-  float sum = 0.0f;
-  for (const __m256& a : acc) sum += _mm256_cvtss_f32(a);
-  return sum;
+Bound bound_of(Recipe recipe, DType type) {
+  if (recipe != Recipe::kInt8) return Bound::kFma;
+  return type == DType::kQ8_0 ? Bound::kInt8 : Bound::kInt4;
 }
 
-__attribute__((target("avx2"))) std::uint64_t read_streams(const std::byte* p, std::size_t bytes) {
-  constexpr int kStreams = 4;
-  const std::size_t part = bytes / kStreams / 64 * 64;
-  __m256i acc[kStreams * 2] = {};
-  for (std::size_t i = 0; i < part; i += 64) {
-#pragma GCC unroll 4
-    for (int s = 0; s < kStreams; ++s) {
-      const auto* line = reinterpret_cast<const __m256i*>(p + static_cast<std::size_t>(s) * part + i);
-      acc[s * 2] = _mm256_add_epi64(acc[s * 2], _mm256_loadu_si256(line));
-      acc[s * 2 + 1] = _mm256_add_epi64(acc[s * 2 + 1], _mm256_loadu_si256(line + 1));
-    }
-  }
-  std::uint64_t sum = 0;
-  for (const __m256i& a : acc) sum += static_cast<std::uint64_t>(_mm256_extract_epi64(a, 0));
-  return sum;
-}
-
-template <class F>
-double best_seconds(int tries, F&& f) {
-  double best = 1e9;
-  for (int i = 0; i < tries; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    f();
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  }
-  return best;
-}
-
-struct Limits {
-  double gbytes, gflops;
-};
-
-template <class F>
-void on_every_thread(ops::WorkerPool& pool, F&& f) {
-  pool.run(
-      pool.threads(), [](void* context, int i) { (*static_cast<F*>(context))(i); }, &f);
-}
-
-/// Measured once a thread count.
-Limits limits(int threads) {
-  static std::vector<std::pair<int, Limits>> known;
-  for (const auto& [t, l] : known) {
-    if (t == threads) return l;
-  }
-  ops::WorkerPool pool(threads);
-  std::vector<std::byte> memory(kCycleBytes, std::byte{1});
-  const std::size_t part = memory.size() / static_cast<std::size_t>(threads);
-  const double read = best_seconds(15, [&] {
-    on_every_thread(pool, [&](int i) {
-      benchmark::DoNotOptimize(read_streams(memory.data() + static_cast<std::size_t>(i) * part, part));
-    });
-  });
-  constexpr int kRounds = 2'000'000;
-  const double fma = best_seconds(
-      5, [&] { on_every_thread(pool, [&](int) { benchmark::DoNotOptimize(fma_loop(kRounds)); }); });
-  const Limits l{static_cast<double>(memory.size()) / read * 1e-9,
-                 12.0 * 16 * kRounds * threads / fma * 1e-9};
-  known.emplace_back(threads, l);
-  return l;
-}
-
-void report(benchmark::State& state, int threads, double bytes, double flops) {
-  const Limits l = limits(threads);
+void report(benchmark::State& state, const CpuDevice& device, Bound bound, double bytes, double flops) {
+  const ops::Limits& l = limits(device.isa(), device.threads());
   const auto rate = [](double x) {
     return benchmark::Counter(x, benchmark::Counter::kIsIterationInvariantRate);
   };
   state.counters["GB/s"] = rate(bytes * 1e-9);
-  state.counters["GFLOP/s"] = rate(flops * 1e-9);
-  state.counters["of_read"] = rate(bytes * 1e-9 / l.gbytes);
-  state.counters["of_fma"] = rate(flops * 1e-9 / l.gflops);
-}
-
-// --- weights ---------------------------------------------------------------------------------------------
-
-struct Aligned {
-  explicit Aligned(std::size_t bytes)
-      : size((bytes + 63) / 64 * 64), data(static_cast<std::byte*>(std::aligned_alloc(64, size))) {
-    std::memset(data, 0, size);
-  }
-  ~Aligned() { std::free(data); }
-  Aligned(const Aligned&) = delete;
-  Aligned& operator=(const Aligned&) = delete;
-  std::size_t size;
-  std::byte* data;
-};
-
-/// Random bytes with sane scales.
-std::vector<std::uint8_t> random_matrix(DType type, std::int32_t n, std::int32_t k) {
-  std::mt19937 random(1);
-  const std::size_t blocks = static_cast<std::size_t>(n) * k / block_elements(type);
-  std::vector<std::uint8_t> raw(blocks * block_bytes(type));
-  for (std::size_t i = 0; i < raw.size(); i += 4) {
-    const std::uint32_t word = random();
-    std::memcpy(raw.data() + i, &word, std::min<std::size_t>(4, raw.size() - i));
-  }
-  for (std::size_t i = 0; i < blocks; ++i) {
-    std::uint8_t* b = raw.data() + i * block_bytes(type);
-    const float w = static_cast<float>(random() % 1000) * 1e-4f;
-    const std::uint16_t half = type == DType::kBF16 ? ops::f32_to_bf16(w) : ops::f32_to_f16(w);
-    std::memcpy(b, type == DType::kF32 ? static_cast<const void*>(&w) : &half, type == DType::kF32 ? 4 : 2);
-    if (type == DType::kQ4_1) std::memcpy(b + 2, &half, 2);
-  }
-  return raw;
-}
-
-/// The same matrix many times over, so that a walk over the copies comes from memory.
-class Copies {
- public:
-  Copies(CpuDevice& device, DType type, std::int32_t n, std::int32_t k)
-      : bytes_(device.ops().packed_bytes(type, n, k, ops::Packing::kStored)),
-        count_(std::max<std::size_t>(1, kCycleBytes / bytes_)),
-        memory_(bytes_ * count_),
-        view_{n, k, type, nullptr} {
-    const auto raw = random_matrix(type, n, k);
-    device.ops().pack(device.stream(), {raw.data(), n, k, type, memory_.data});
-    for (std::size_t i = 1; i < count_; ++i) std::memcpy(memory_.data + i * bytes_, memory_.data, bytes_);
-  }
-  ops::PackedWeight next() {
-    view_.data = memory_.data + at_ * bytes_;
-    at_ = (at_ + 1) % count_;
-    return view_;
-  }
-  std::size_t bytes() const { return bytes_; }
-
- private:
-  std::size_t bytes_, count_, at_ = 0;
-  Aligned memory_;
-  ops::PackedWeight view_;
-};
-
-std::vector<float> random_floats(std::size_t n) {
-  std::mt19937 random(2);
-  std::normal_distribution<float> normal;
-  std::vector<float> v(n);
-  for (float& x : v) x = normal(random);
-  return v;
+  if (l.read_gbytes > 0) state.counters["of_read"] = rate(bytes * 1e-9 / l.read_gbytes);
+  state.counters[bound == Bound::kFma ? "GFLOP/s" : "GOP/s"] = rate(flops * 1e-9);
+  const double ceiling = bound == Bound::kFma ? l.f32_gflops : bound == Bound::kInt8 ? l.int8_gops : l.int4_gops;
+  state.counters[bound == Bound::kFma ? "of_fma" : "of_int8"] = rate(flops * 1e-9 / ceiling);
 }
 
 // --- linear ----------------------------------------------------------------------------------------------
@@ -197,7 +48,7 @@ void linear(benchmark::State& state, DType type, Recipe recipe, ops::Isa isa) {
   Copies weights(device, type, kN, kK);
   const auto x = random_floats(static_cast<std::size_t>(rows) * kK);
   std::vector<float> out(static_cast<std::size_t>(rows) * kN);
-  Aligned workspace(device.ops().prepared_bytes(rows, kK, recipe) + 64);
+  Memory workspace(device.ops().prepared_bytes(rows, kK, recipe) + 64);
   for (auto _ : state) {
     device.ops().linear(device.stream(), {.weight = weights.next(),
                                           .recipe = recipe,
@@ -209,7 +60,7 @@ void linear(benchmark::State& state, DType type, Recipe recipe, ops::Isa isa) {
                                           .out_stride = kN,
                                           .workspace = workspace.data});
   }
-  report(state, threads, static_cast<double>(weights.bytes()), 2.0 * rows * kN * kK);
+  report(state, device, bound_of(recipe, type), static_cast<double>(weights.bytes()), 2.0 * rows * kN * kK);
 }
 
 // --- attention -------------------------------------------------------------------------------------------
@@ -222,7 +73,8 @@ void attention(benchmark::State& state, DType type, int q_heads, int kv_heads, i
   const std::size_t head_bytes = device.ops().kv_head_bytes(type, kBlock, dim);
   const std::int32_t sequences = prefill ? 1 : 8;
   const std::int32_t blocks = (context + kBlock - 1) / kBlock;
-  Aligned arena(head_bytes * static_cast<std::size_t>(kv_heads * sequences * blocks));
+  const std::size_t arena_bytes = head_bytes * static_cast<std::size_t>(kv_heads * sequences * blocks);
+  Memory arena(arena_bytes);
   const ops::KvLayerView kv{arena.data,
                             static_cast<std::int64_t>(head_bytes * kv_heads),
                             static_cast<std::int64_t>(head_bytes),
@@ -243,7 +95,7 @@ void attention(benchmark::State& state, DType type, int q_heads, int kv_heads, i
   const std::int64_t width = q_heads * dim;
   const auto q = random_floats(static_cast<std::size_t>(rows * width));
   std::vector<float> out(q.size());
-  Aligned workspace(device.ops().attention_workspace_bytes(rows, q_heads, dim) + 64);
+  Memory workspace(device.ops().attention_workspace_bytes(rows, q_heads, dim) + 64);
   for (auto _ : state) {
     device.ops().attention(device.stream(),
                            {q.data(), width, out.data(), width, 0.125f, 0, q_heads, kv, segments.data(),
@@ -253,7 +105,7 @@ void attention(benchmark::State& state, DType type, int q_heads, int kv_heads, i
   for (const auto& s : segments) {
     for (std::int32_t r = 0; r < s.row_count; ++r) keys += s.pos_begin + r + 1;
   }
-  report(state, threads, static_cast<double>(arena.size), keys * 4.0 * dim * q_heads);
+  report(state, device, Bound::kFma, static_cast<double>(arena_bytes), keys * 4.0 * dim * q_heads);
 }
 
 // --- a step ----------------------------------------------------------------------------------------------
@@ -316,10 +168,11 @@ class SmolLm2 {
   }
   void add_weight(DType type, std::int32_t n, std::int32_t k) {
     const auto raw = random_matrix(type, n, k);
-    memory_.push_back(std::make_unique<Aligned>(ops_.packed_bytes(type, n, k, ops::Packing::kStored)));
+    const std::size_t bytes = ops_.packed_bytes(type, n, k, ops::Packing::kStored);
+    memory_.push_back(std::make_unique<Memory>(bytes));
     ops_.pack(device_.stream(), {raw.data(), n, k, type, memory_.back()->data});
     weights_.push_back({n, k, type, memory_.back()->data});
-    weight_bytes_ += static_cast<double>(memory_.back()->size);
+    weight_bytes_ += static_cast<double>(bytes);
   }
   void linear(std::int32_t weight, const float* x, std::int32_t rows, std::int64_t stride, float* out,
               std::int64_t out_stride) {
@@ -367,8 +220,8 @@ class SmolLm2 {
   std::int32_t rows_;
   bool prefill_;
   std::vector<float> norm_, x_, h_, qkv_, attended_, gate_up_, act_, logits_, angles_;
-  Aligned workspace_, kv_;
-  std::vector<std::unique_ptr<Aligned>> memory_;
+  Memory workspace_, kv_;
+  std::vector<std::unique_ptr<Memory>> memory_;
   std::vector<ops::PackedWeight> weights_;
   std::vector<BlockId> table_;
   std::vector<ops::Segment> segments_;
@@ -381,7 +234,7 @@ void smollm2(benchmark::State& state, DType type, Recipe recipe, bool prefill) {
   CpuDevice device({.threads = threads, .isa = ops::Isa::kAuto});
   SmolLm2 model(device, type, recipe, rows, prefill);
   for (auto _ : state) model.step();
-  report(state, threads, model.weight_bytes(), 2.0 * rows * (prefill ? 106.2e6 : 134.5e6));
+  report(state, device, bound_of(recipe, type), model.weight_bytes(), 2.0 * rows * (prefill ? 106.2e6 : 134.5e6));
   state.counters["tok/s"] = benchmark::Counter(rows, benchmark::Counter::kIsIterationInvariantRate);
 }
 
@@ -427,13 +280,6 @@ int main(int argc, char** argv) {
   register_all();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  if (!ops::isa_supported(ops::Isa::kAvx2)) return 1;  // the limits are measured with AVX2
-  for (const int threads : {1, ops::cores_available()}) {
-    const Limits l = limits(threads);
-    benchmark::AddCustomContext(
-        "limit_" + std::to_string(threads) + "_threads",
-        std::to_string(l.gbytes) + " GB/s read, " + std::to_string(l.gflops) + " GFLOP/s FMA");
-  }
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }

@@ -98,7 +98,8 @@ struct Ban {
 
 TEST(Tidy, BannedCalls) {
   const std::vector<Ban> bans = {
-      {R"(\bgetenv\s*\()", "configuration (only the command line reads the environment)", {"src/main.cpp", "src/cli"}},
+      {R"(\bgetenv\s*\()", "configuration (only the command line reads the environment)",
+       {"src/main.cpp", "src/cli", "benchmarks"}},
       {R"(\bstd::cout\b)", "barg::log, or the command's own output function", {"src/cli", "src/main.cpp"}},
       {R"(\bstd::thread\b(?!::))", "std::jthread", {}},
       {R"(\b(malloc|calloc|realloc)\s*\()", "make_unique or an arena", {}},
@@ -115,7 +116,7 @@ TEST(Tidy, BannedCalls) {
   };
   std::vector<std::regex> patterns;
   for (const Ban& ban : bans) patterns.emplace_back(ban.pattern, std::regex::optimize);
-  for (const Source& s : sources_under({"src", "include", "kernels"})) {
+  for (const Source& s : sources_under({"src", "include", "kernels", "benchmarks"})) {
     for (std::size_t i = 0; i < s.lines.size(); ++i) {
       std::string code = s.lines[i].substr(0, s.lines[i].find("//"));
       for (std::size_t b = 0; b < bans.size(); ++b) {
