@@ -223,5 +223,92 @@ TEST(AllReduce, OfOneRankChangesNothing) {
   EXPECT_EQ(x, (std::vector<float>{1.0f, 2.0f}));
 }
 
+// --- threads ---------------------------------------------------------------------------------------------
+
+constexpr int kRows = 37, kDim = 96;  // more rows than threads, and not a multiple of their number
+
+/// Floats of an operation on one device, then what it stored as bytes.
+struct Output {
+  std::vector<float> floats = {};
+  std::vector<std::byte> bytes = {};
+};
+
+template <class Run>
+void expect_equal_bits_on_all_threads(Run&& run) {
+  const Output want = run(*device(Isa::kScalar, 1));
+  std::vector<Isa> isas = vector_isas();
+  isas.push_back(Isa::kScalar);
+  for (const Isa isa : isas) {
+    for (int threads = 1; threads <= 8; ++threads) {
+      SCOPED_TRACE(std::string(ops::isa_name(isa)) + ", " + std::to_string(threads) + " threads");
+      const Output got = run(*device(isa, threads));
+      EXPECT_TRUE(same(want.floats, got.floats));
+      EXPECT_TRUE(want.bytes == got.bytes);
+    }
+  }
+}
+
+TEST(RowThreads, RmsNorm) {
+  Random random(31);
+  const auto x = random.normals(kRows * kDim), weight = random.normals(kDim);
+  expect_equal_bits_on_all_threads([&](CpuDevice& d) { return Output{run_norm(d, x, weight, 1.0f, kRows)}; });
+}
+
+TEST(RowThreads, SiluMul) {
+  Random random(32);
+  const auto in = random.normals(2 * kRows * kDim, 5.0f);
+  expect_equal_bits_on_all_threads([&](CpuDevice& d) {
+    Output out{std::vector<float>(kRows * kDim)};
+    d.ops().silu_mul(d.stream(), {in.data(), in.data() + kDim, 2 * kDim, kRows, kDim, out.floats.data()});
+    return out;
+  });
+}
+
+TEST(RowThreads, RowStats) {
+  Random random(33);
+  const auto x = random.normals(kRows * 1001, 4.0f);
+  expect_equal_bits_on_all_threads([&](CpuDevice& d) { return Output{run_stats(d, x, kRows, 1001).values}; });
+}
+
+TEST(RowThreads, Embed) {
+  for (const DType type : kAllTypes) {
+    SCOPED_TRACE(dtype_name(type));
+    std::vector<std::int32_t> ids(kRows);
+    for (int i = 0; i < kRows; ++i) ids[i] = i * 7 % 40;
+    expect_equal_bits_on_all_threads([&](CpuDevice& d) {
+      Random random(34);  // every device packs the same table
+      const Weights w(d, type, 40, kDim, random);
+      Output out{std::vector<float>(kRows * kDim)};
+      d.ops().embed(d.stream(), {w.view, ids.data(), kRows, 1.5f, out.floats.data()});
+      return out;
+    });
+  }
+}
+
+/// Scatters over two sequences, the second of which begins within a block.
+TEST(RowThreads, RopeKvWrite) {
+  constexpr int kHeads = 4, kKvHeads = 2, kHead = 40, kRotary = 32, kBlock = 16, kFirst = 20;
+  const BlockId first[] = {3, 0}, second[] = {4, 1, 2};
+  const ops::Segment segments[] = {{0, kFirst, 0, first}, {kFirst, kRows - kFirst, 18, second}};
+  Random random(35);
+  const auto q = random.normals(kRows * kHeads * kHead);
+  const auto k = random.normals(kRows * kKvHeads * kHead), v = random.normals(k.size());
+  const auto cos = random.normals(kRows * kRotary / 2), sin = random.normals(cos.size());
+  for (const DType type : kKvTypes) {
+    SCOPED_TRACE(dtype_name(type));
+    expect_equal_bits_on_all_threads([&](CpuDevice& d) {
+      const Arena arena(d, type, kBlock, kKvHeads, kHead, 5);
+      Output out{q};
+      auto keys = k;
+      d.ops().rope_kv_write(
+          d.stream(), {out.floats.data(), keys.data(), v.data(), kHeads * kHead, kKvHeads * kHead, cos.data(),
+                       sin.data(), kRotary, kHeads, arena.view, segments, 2});
+      out.floats.insert(out.floats.end(), keys.begin(), keys.end());
+      out.bytes.assign(arena.memory.data(), arena.memory.data() + arena.memory.size());
+      return out;
+    });
+  }
+}
+
 }  // namespace
 }  // namespace barg::test
