@@ -225,7 +225,7 @@ TEST(AllReduce, OfOneRankChangesNothing) {
 
 // --- threads ---------------------------------------------------------------------------------------------
 
-constexpr int kRows = 37, kDim = 96;  // more rows than threads, and not a multiple of their number
+constexpr int kRows = 131, kDim = 544;  // so much that every thread gets some, and no multiple of their number
 
 /// Floats of an operation on one device, then what it stored as bytes.
 struct Output {
@@ -287,8 +287,8 @@ TEST(RowThreads, Embed) {
 
 /// Scatters over two sequences, the second of which begins within a block.
 TEST(RowThreads, RopeKvWrite) {
-  constexpr int kHeads = 4, kKvHeads = 2, kHead = 40, kRotary = 32, kBlock = 16, kFirst = 20;
-  const BlockId first[] = {3, 0}, second[] = {4, 1, 2};
+  constexpr int kHeads = 4, kKvHeads = 2, kHead = 80, kRotary = 64, kBlock = 16, kFirst = 20;
+  const BlockId first[] = {3, 0}, second[] = {9, 1, 2, 5, 4, 6, 10, 8, 7};
   const ops::Segment segments[] = {{0, kFirst, 0, first}, {kFirst, kRows - kFirst, 18, second}};
   Random random(35);
   const auto q = random.normals(kRows * kHeads * kHead);
@@ -297,7 +297,7 @@ TEST(RowThreads, RopeKvWrite) {
   for (const DType type : kKvTypes) {
     SCOPED_TRACE(dtype_name(type));
     expect_equal_bits_on_all_threads([&](CpuDevice& d) {
-      const Arena arena(d, type, kBlock, kKvHeads, kHead, 5);
+      const Arena arena(d, type, kBlock, kKvHeads, kHead, 11);
       Output out{q};
       auto keys = k;
       d.ops().rope_kv_write(
