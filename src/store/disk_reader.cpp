@@ -242,8 +242,7 @@ Status DiskReader::finish(Flight& flight) {
     std::memcpy(item.to.address + length - flight.bounced, flight.bounce.data(), flight.bounced);
   }
   if (result == 0 || payload_hash({item.to.address, length}) != flight.hash) {
-    state_.corrupt(item.key, flight.segment, flight.offset);
-    return Status::kCorrupt;
+    return state_.corrupt(item.key, flight.segment, flight.offset);
   }
   const std::lock_guard lock(state_.mutex);
   state_.strikes = 0;

@@ -90,17 +90,20 @@ void DiskState::forget_file(std::uint64_t serial) {
   if (Segment* s = index.segment(serial)) s->file.reset();
 }
 
-void DiskState::corrupt(const Key& key, std::uint64_t serial, std::uint64_t offset) {
+Status DiskState::corrupt(const Key& key, std::uint64_t serial, std::uint64_t offset) {
   const std::lock_guard lock(mutex);
-  ++stats.verify_failed;
   Segment* s = index.segment(serial);
-  if (s == nullptr) return;
   const Entry* e = index.find(key);
   if (e != nullptr && e->segment == serial && e->offset == offset) index.remove(key);
+  // Somebody else is writing it: a header may be there before all of its payload, and nothing is wrong.
+  if (s != nullptr && !s->own && !s->sealed) return Status::kMissing;
+  ++stats.verify_failed;
+  if (s == nullptr) return Status::kCorrupt;
   stats.last_error = "a record of " + s->stem + " failed verification";
-  if (++s->corrupt < kCorruptLimit || s->open) return;
+  if (++s->corrupt < kCorruptLimit || s->open) return Status::kCorrupt;
   index.clear_segment(serial);
   s->opaque = true;  // the first to go when room is needed
+  return Status::kCorrupt;
 }
 
 void DiskState::quarantine(std::uint64_t serial) {

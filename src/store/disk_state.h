@@ -53,8 +53,9 @@ struct DiskState {
   /// refuses.
   std::expected<FileRef, Status> reading(std::uint64_t serial);
   void forget_file(std::uint64_t serial);  ///< close it: it will be opened anew
-  /// A record failed verification: it is forgotten, and its segment with it when that repeats.
-  void corrupt(const Key& key, std::uint64_t serial, std::uint64_t offset);
+  /// A record failed verification: it is forgotten, and its segment with it when that repeats (kCorrupt).
+  /// kMissing: somebody else is still writing there.
+  Status corrupt(const Key& key, std::uint64_t serial, std::uint64_t offset);
   /// The disk refused to read the segment: its parts are forgotten for a growing time.
   void quarantine(std::uint64_t serial);
   /// Forgets a segment; if it is ours, its file goes too, and its living parts count as evicted.

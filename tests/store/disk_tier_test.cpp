@@ -310,6 +310,29 @@ TEST(DiskShared, AVanishedForeignSegmentIsAMiss) {
   EXPECT_TRUE(s.up);
 }
 
+TEST(DiskShared, AHeaderThatIsThereBeforeItsPayloadIsAMiss) {
+  TempDir dir;
+  const Domain d = domain_of();
+  const auto a = must_open(options_for(dir.path()), d);
+  put_parts(*a, d, range(0, 10));
+  {
+    std::fstream tail(dir.files(".tail").at(0), std::ios::in | std::ios::out | std::ios::binary);
+    for (std::uint64_t n = 0; n < 5; ++n) {  // as far as another machine sees it by now
+      tail.seekp(
+          static_cast<std::streamoff>(kSegmentHeaderBytes + n * record_bytes(16384) + kIoAlign + 8192));
+      tail.write(std::string(8192, '\0').data(), 8192);
+    }
+  }
+  const auto b = must_open(options_for(dir.path()), d);
+  ASSERT_EQ(b->stats().entries, 10U);
+  EXPECT_EQ(count(get_parts(*b, d, range(0, 5)), Status::kMissing), 5U);
+  EXPECT_EQ(count(get_parts(*b, d, range(5, 10)), Status::kOk), 5U) << "the segment is not to blame";
+  EXPECT_EQ(b->stats().verify_failed, 0U);
+  EXPECT_EQ(b->stats().last_error, "");
+  EXPECT_EQ(count(put_parts(*b, d, range(0, 5)), Status::kOk), 5U);
+  EXPECT_EQ(count(get_parts(*b, d, range(0, 10)), Status::kOk), 10U);
+}
+
 TEST(DiskShared, OnlyTheOwnerDeletes) {
   TempDir dir;
   const Domain d = domain_of();
