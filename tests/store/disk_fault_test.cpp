@@ -1,6 +1,7 @@
 // The disk tier on a disk that fails: EIO, ENOSPC (a shim and a small tmpfs), short writes, flipped bits,
 // garbage in the directory, and a random walk under all of them. The rule is always the same: never wrong
 // bytes, and it recovers.
+#include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 
@@ -175,6 +176,64 @@ TEST(DiskFaults, RepeatedCorruptionCondemnsTheSegment) {
   EXPECT_LT(tier->stats().entries, before - 30);
   EXPECT_EQ(get_parts(*tier, rig.domain, {10})[0], Status::kMissing);
   EXPECT_EQ(put_parts(*tier, rig.domain, {10})[0], Status::kOk);
+}
+
+/// The kernel takes nothing from our rings any more: their descriptors are something else.
+int break_rings() {
+  int broken = 0;
+  const int other = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  for (const auto& e : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(e.path(), gone) != "anon_inode:[io_uring]") continue;
+    ::dup2(other, std::stoi(e.path().filename().string()));
+    ++broken;
+  }
+  ::close(other);
+  return broken;
+}
+
+TEST(DiskFaults, ARingThatTheKernelRefusesEndsItsReadsAndIsReplaced) {
+  TempDir dir;
+  std::ofstream(dir.path() + "/file") << std::string(4096, 'x');
+  const auto queue = uring_read_queue(4);
+  if (!queue) GTEST_SKIP() << "no io_uring here";
+  const FileRef file = *system_io(false)->open(dir.path() + "/file", OpenMode::kRead, false);
+  std::string to(4096, '-');
+  ReadOp ops[3];
+  std::vector<ReadOp*> done;
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_GT(break_rings(), 0);
+    for (ReadOp& op : ops) {
+      op = {.file = file, .pieces = {{to.data(), to.size()}}, .num_pieces = 1};
+      queue->push(&op);
+    }
+    done.clear();
+    queue->wait(done);
+    ASSERT_EQ(done.size(), 3U);
+    for (const ReadOp& op : ops) EXPECT_LT(op.result, 0);
+    EXPECT_EQ(to[0], '-');
+    queue->push(&ops[0]);
+    done.clear();
+    queue->wait(done);
+    ASSERT_EQ(done.size(), 1U);
+    EXPECT_EQ(ops[0].result, 4096);
+    EXPECT_EQ(std::exchange(to, std::string(4096, '-')), std::string(4096, 'x'));
+    queue->wait(done);
+    EXPECT_EQ(done.size(), 1U) << "nothing is in flight: it returns";
+  }
+}
+
+TEST(DiskFaults, ATierWhoseRingsBreakGoesOn) {
+  Rig rig;
+  const auto tier = must_open(rig.options(), rig.domain);
+  put_parts(*tier, rig.domain, range(0, 10));
+  ASSERT_EQ(count(get_parts(*tier, rig.domain, range(0, 10)), Status::kOk), 10U);
+  if (break_rings() == 0) GTEST_SKIP() << "no io_uring here";
+  EXPECT_GT(count(get_parts(*tier, rig.domain, range(0, 10)), Status::kIoError), 0U);
+  EXPECT_TRUE(eventually([&] {
+    rig.clock.advance(1);
+    return count(get_parts(*tier, rig.domain, range(0, 10)), Status::kOk) == 10;
+  }));
 }
 
 TEST(DiskFaults, GarbageInTheDirectory) {
