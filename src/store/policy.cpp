@@ -440,13 +440,15 @@ void StackPolicy::asked(std::span<const Key> keys, std::span<const std::uint8_t>
                         double now, Actions& out) {
   const std::uint32_t tick = tick_of(now);
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    const std::uint32_t node = find(keys[i]);
     for (std::size_t l = 0; l < kNumTierKinds; ++l) {
       Level& level = levels_[l];
       if ((levels & bit(l)) != 0 && level.options.present && found_at[i] >= l) {
         ++level.stats.queries;
         if (found_at[i] == l) ++level.stats.hits;
+        // It had it, and has it no more: else nobody would ever write it there again.
+        if (found_at[i] > l && l != kDramLevel) lost(keys[i], static_cast<TierKind>(l));
       }
+      const std::uint32_t node = find(keys[i]);
       if (node == kNone) continue;
       if (nodes_[node].state[l] == State::kIn) touch(node, l, tick);
       if ((nodes_[node].uncounted & bit(l)) != 0 && (levels & bit(l)) != 0) {
@@ -540,7 +542,6 @@ void StackPolicy::unpin(std::uint32_t node, std::size_t l) {
 
 std::size_t StackPolicy::pin(std::span<const Key> keys, double until, double now) {
   const std::uint32_t tick = tick_of(now);
-  const std::uint32_t end = until == 0 ? 0 : tick_of(until);
   for (const std::uint32_t node : std::vector<std::uint32_t>(pinned_)) {  // what has run out makes room
     if (nodes_[node].pinned_until > tick) continue;
     for (std::size_t l = 0; l < kNumTierKinds; ++l) unpin(node, l);
@@ -549,6 +550,8 @@ std::size_t StackPolicy::pin(std::span<const Key> keys, double until, double now
   for (const Key& key : keys) {
     const std::uint32_t node = find(key);
     if (node == kNone) continue;
+    // Several may want the same prefix: who needs it for longest is heard.
+    const std::uint32_t end = until == 0 ? 0 : std::max(nodes_[node].pinned_until, tick_of(until));
     for (std::size_t l = 0; l < kNumTierKinds; ++l) end <= tick ? unpin(node, l) : (void)pin_in(node, l);
     nodes_[node].pinned_until = end;
     if (nodes_[node].pins != 0) ++count;

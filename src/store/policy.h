@@ -80,7 +80,8 @@ class StackPolicy {
   void saved(const Key& key, const BlockInfo& info, SaveWhy why, int uses, double now, Actions& out);
   /// Consecutive keys of one sequence were looked up; `found` = the nearest level that has each, or
   /// kNumTierKinds. A key that is found where the policy did not know it (an earlier process wrote it) is
-  /// known from now on. `levels`: bits of those that were asked.
+  /// known from now on; one that a level below DRAM was asked for and has no more is lost. `levels`: bits of
+  /// those that were asked and could tell.
   void asked(std::span<const Key> keys, std::span<const std::uint8_t> found, unsigned levels, double now,
              Actions& out);
   /// Its bytes were read. `late`: nobody waits for them any more, they land in DRAM at most.
@@ -93,8 +94,9 @@ class StackPolicy {
   void lost(const Key& key, TierKind level);
   /// It is there although nobody wrote it here.
   void found(const Key& key, TierKind level, double now, Actions& out);
-  /// Until `until` (0 = unpin) neither evicted nor expired in the levels that hold it. At most a quarter of a
-  /// level's capacity is pinned; returns how many keys were pinned somewhere.
+  /// Until `until` (0 = unpin) neither evicted nor expired in the levels that hold it; an earlier pin that
+  /// lasts longer stays. At most a quarter of a level's capacity is pinned; returns how many keys were pinned
+  /// somewhere.
   std::size_t pin(std::span<const Key> keys, double until, double now);
   /// Drops what has expired.
   void tick(double now, Actions& out);

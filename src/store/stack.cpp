@@ -238,6 +238,21 @@ bool StackImpl::call_back(Lock& lock) {
   return true;
 }
 
+/// The levels whose answer to a lookup counts. A tier that is down says of every key that it is absent; and
+/// what a tier did not have then may have been written since: so it is asked again before the policy believes
+/// that it is lost. With the lock, so that no write ends in between.
+unsigned StackImpl::answered(const Asked& a) const {
+  unsigned levels = a.levels;
+  for (std::size_t l = kDisk; l < kNumTierKinds; ++l) {
+    if (levels_[l].members.empty() || (levels & bit(l)) == 0 || a.found <= l) continue;
+    Tier& tier = member(l, a.key);
+    Presence presence = Presence::kAbsent;
+    if (policy_->in(a.key, static_cast<TierKind>(l))) tier.find({&a.key, 1}, {&presence, 1});
+    if (presence != Presence::kAbsent || !tier.up()) levels &= ~bit(l);
+  }
+  return levels;
+}
+
 /// What lookups found, for the policy; and hints for the tiers.
 bool StackImpl::keep_books(Lock& lock) {
   const bool any = !asked_.empty() || !erases_.empty() || !touches_.empty();
@@ -245,7 +260,7 @@ bool StackImpl::keep_books(Lock& lock) {
   for (std::size_t i = 0; i < kBooks && !asked_.empty(); ++i) {
     const Asked a = asked_.front();
     asked_.pop_front();
-    policy_->asked({&a.key, 1}, {&a.found, 1}, a.levels, clock_.now(), actions);
+    policy_->asked({&a.key, 1}, {&a.found, 1}, answered(a), clock_.now(), actions);
     if (policy_->in(a.key, TierKind::kDisk)) touches_.emplace_back(kDisk, a.key);
   }
   execute(actions);

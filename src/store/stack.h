@@ -155,7 +155,7 @@ class TierStack {
   void cancel(Ticket ticket);
 
   /// Keeps these parts from eviction and TTL until `until`, in the levels that hold them; pins hold at most a
-  /// quarter of a level. until = 0 unpins.
+  /// quarter of a level. The pin that lasts longest counts; until = 0 unpins.
   void pin(std::span<const Key> keys, double until);
 
   std::array<TierSpeed, kNumTierKinds> speeds() const;

@@ -128,6 +128,7 @@ class StackImpl {
   void run();
   bool work(Lock& lock);
   bool call_back(Lock& lock);
+  unsigned answered(const Asked& a) const;
   bool keep_books(Lock& lock);
   void due();
   void wake() { work_.notify_one(); }
@@ -160,6 +161,7 @@ class StackImpl {
   void landed(Lock& lock, const Key& key, Slot slot);
   void not_read(const Key& key, Status status);
   void expire(double now);
+  std::vector<unsigned> levels_of_missing(Lock& lock, std::span<const Key> keys);
   std::vector<unsigned> levels_below(std::span<const Key> keys, std::span<const std::size_t> at);
 
   const Domain domain_;

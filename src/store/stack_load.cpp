@@ -23,17 +23,11 @@ Ticket StackImpl::load(std::vector<TierStack::Want> wants, double deadline, Tier
   load->left = load->wants.size();
   load->open.assign(load->left, true);
   std::vector<Key> keys;
-  std::vector<std::size_t> missing;
   for (const auto& w : load->wants) keys.push_back(w.key);
   Lock lock(mutex_);
   load->id = static_cast<Ticket>(++tickets_);
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (slot_of(keys[i]) == kNoSlot) missing.push_back(i);
-  }
-  lock.unlock();
-  const std::vector<unsigned> levels = levels_below(keys, missing);
-  lock.lock();
   if (load->left == 0) return load->id;
+  const std::vector<unsigned> levels = levels_of_missing(lock, keys);
   loads_.emplace(static_cast<std::uint64_t>(load->id), load);
   if (deadline != 0) deadlines_.emplace(deadline, load->id);
   for (std::size_t i = 0; i < keys.size(); ++i) expect(load, i, levels[i]);
@@ -340,6 +334,27 @@ void StackImpl::end_delivery(Lock& lock, const Delivery& d, Status status) {
   const double now = clock_.now();
   level.meter.finished(part_bytes(want.key), d.alone, ours, now - d.since, now);
   release(d.slot);
+}
+
+/// The levels below DRAM that may have what the arena has not. What it evicts while they are asked is asked
+/// for as well: with the lock at the end, every key has a slot or its levels.
+std::vector<unsigned> StackImpl::levels_of_missing(Lock& lock, std::span<const Key> keys) {
+  std::vector<unsigned> levels(keys.size());
+  std::vector<bool> looked(keys.size());
+  for (;;) {
+    std::vector<std::size_t> missing;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (!looked[i] && slot_of(keys[i]) == kNoSlot) missing.push_back(i);
+    }
+    if (missing.empty()) return levels;
+    lock.unlock();
+    const std::vector<unsigned> found = levels_below(keys, missing);
+    lock.lock();
+    for (const std::size_t i : missing) {
+      levels[i] = found[i];
+      looked[i] = true;
+    }
+  }
 }
 
 /// The levels below DRAM that may have keys[at[j]], by bit, at at[j]; nothing at the others. Without the lock.

@@ -99,7 +99,7 @@ class Tier {
   /// It answers, as far as it knows now: stats().up. A look at a flag, so it may be asked with locks held.
   virtual bool up() const = 0;
 
-  /// REQUIRES out.size() == keys.size(). From memory only: microseconds.
+  /// REQUIRES out.size() == keys.size(). From memory only: microseconds, so it may be asked with locks held.
   virtual void find(std::span<const Key> keys, std::span<Presence> out) = 0;
   /// Answers kUnknown keys: `done` is called once with one Presence a key (kUnknown stays where the tier could not
   /// tell by `deadline`).

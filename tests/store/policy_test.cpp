@@ -127,6 +127,23 @@ TEST_F(Rules, PinsHoldAtMostAQuarterAndEnd) {
   EXPECT_TRUE(policy->check());
 }
 
+TEST_F(Rules, AShorterPinDoesNotCutALongerOne) {
+  open(two_levels(40, 0));
+  save(100);
+  const std::vector<Key> keys{key_of(100)};
+  EXPECT_EQ(policy->pin(keys, 50, now), 1U);
+  now = 20;
+  EXPECT_EQ(policy->pin(keys, 30, now), 1U);
+  EXPECT_EQ(policy->pin(keys, 10, now), 1U) << "over before it begins";
+  now = 40;
+  for (std::uint64_t n = 100; n < 200; ++n) save(n * 100);
+  EXPECT_TRUE(in(100));
+  EXPECT_EQ(policy->pin(keys, 0, now), 0U) << "an end is an end";
+  for (std::uint64_t n = 200; n < 300; ++n) save(n * 100);
+  EXPECT_FALSE(in(100));
+  EXPECT_TRUE(policy->check());
+}
+
 TEST_F(Rules, TheParentOfAPinnedChildStaysWithIt) {
   open(two_levels(20, 0));
   for (std::uint64_t i = 0; i < 3; ++i) save(100 + i);
@@ -169,6 +186,44 @@ TEST_F(Rules, UsefulWritesAndReReadsAreCountedOnce) {
   EXPECT_EQ(policy->stats(TierKind::kDram).evictions, 6U);
 }
 
+TEST_F(Rules, ALevelThatWasAskedAndHasItNotHasLostIt) {
+  PolicyOptions o = two_levels(4, 100);
+  o.levels[kRemote] = {.present = true, .max_keys = 120};
+  open(o);
+  const std::vector<Key> keys{key_of(100)};
+  const auto asked = [&](std::uint8_t found, unsigned levels) {
+    policy->asked(keys, std::vector<std::uint8_t>{found}, levels, now, actions);
+    EXPECT_TRUE(actions.empty() && policy->check());
+  };
+  save(100, SaveWhy::kSecondUse);
+  asked(kNowhere, 1);
+  asked(kDisk, 7);
+  EXPECT_TRUE(in(100, TierKind::kDisk) && in(100, TierKind::kRemote))
+      << "only what was asked in vain is lost";
+  asked(kRemote, 7);
+  EXPECT_FALSE(in(100, TierKind::kDisk));
+  EXPECT_TRUE(in(100, TierKind::kRemote));
+  asked(kNowhere, 7);
+  EXPECT_FALSE(in(100, TierKind::kRemote));
+  EXPECT_EQ(policy->stats(TierKind::kDisk).evictions, 1U);
+  EXPECT_EQ(policy->stats(TierKind::kDisk).rereads, 1U) << "it was asked for, and gone";
+  save(100, SaveWhy::kSecondUse);
+  EXPECT_TRUE(in(100, TierKind::kDisk) && in(100, TierKind::kRemote));
+  EXPECT_EQ(policy->stats(TierKind::kRemote).writes, 2U);
+  EXPECT_EQ(policy->stats(TierKind::kRemote).useful_writes, 0U);
+}
+
+TEST_F(Rules, AKeyThatOnlyTheRemoteHadIsForgottenWithIt) {
+  PolicyOptions o = two_levels(0, 0);
+  o.levels[kRemote] = {.present = true, .max_keys = 120};
+  open(o);
+  for (const std::uint64_t id : {101, 100}) save(id, SaveWhy::kSecondUse);
+  const std::vector<Key> keys{key_of(100), key_of(101)};
+  policy->asked(keys, std::vector<std::uint8_t>{kNowhere, kNowhere}, 7, now, actions);
+  EXPECT_EQ(policy->known(), 0U);
+  EXPECT_TRUE(policy->check());
+}
+
 // ---- against a naive model
 
 /// The same rules, written down without a thought for speed.
@@ -209,9 +264,10 @@ class Naive {
     if (from == 0) below(id);
     settle_writes(t);
   }
-  void asked(std::uint64_t id, std::uint32_t t) {
+  void asked(std::uint64_t id, int found, unsigned levels, std::uint32_t t) {
     for (int l = 0; l < 3; ++l) {
-      if (has(id, l)) touch(id, l, t);
+      if (!has(id, l)) continue;
+      l > 0 && found > l && (levels >> l & 1) != 0 ? lost(id, l) : touch(id, l, t);
     }
   }
   void lost(std::uint64_t id, int l) {
@@ -348,9 +404,11 @@ TEST(Policy, EqualsANaiveOne) {
         ++events[1];
       } else if (what < 9) {
         const Key key = key_of(id);
-        const std::uint8_t nowhere = kNowhere;
-        policy.asked({&key, 1}, {&nowhere, 1}, 3, now, actions);
-        naive.asked(id, t);
+        std::uint8_t found = kDram;  // or, now and then, a level has lost it
+        while (found < kNowhere && (!naive.has(id, found) || rng.below(16) == 0)) ++found;
+        const unsigned levels = rng.below(2) == 0 ? 3 : 7;
+        policy.asked({&key, 1}, {&found, 1}, levels, now, actions);
+        naive.asked(id, found, levels, t);
         ++events[2];
       } else {
         const int l = static_cast<int>(1 + rng.below(2));

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "store/redis_support.h"
+#include "store/stack.h"
 
 namespace {
 
@@ -227,6 +228,38 @@ TEST_F(RedisLive, AServerThatEvictsOrIsEmptied) {
   flusher.join();
   EXPECT_EQ(tier->stats().verify_failed, 0U);
   EXPECT_TRUE(tier->stats().up);
+}
+
+TEST_F(RedisLive, AStackWritesAgainWhatAnEmptiedServerLost) {
+  RealRedis server;
+  RedisOptions o = test_options(server.url());
+  o.present_ttl_s = 0.01;  // soon the server is asked, not what was seen of it
+  std::vector<std::unique_ptr<Tier>> tiers;
+  tiers.push_back(make_tier(o, domain()));
+  ASSERT_TRUE(up(*tiers[0]));
+  TierStack stack(domain(), std::move(tiers), StackOptions{}, steady());
+  const TestPart part(1, 0, kSmall);
+  const auto save = [&] {
+    const SaveItem item{.key = part.key, .info = part.info, .why = SaveWhy::kSecondUse};
+    return stack.wants(item) &&
+           stack.save(item, [&](Memory to) { std::copy(part.bytes.begin(), part.bytes.end(), to.address); });
+  };
+  const auto where = [&] {
+    std::atomic<int> kind = -1;
+    stack.probe({part.key}, 0, [&](const std::vector<std::uint8_t>& kinds) { kind = kinds[0]; });
+    EXPECT_TRUE(eventually([&] { return kind >= 0; }));
+    return kind.load();
+  };
+  EXPECT_TRUE(save());
+  EXPECT_TRUE(stack.flush(steady().now() + 10));
+  EXPECT_EQ(where(), static_cast<int>(TierKind::kRemote));
+  EXPECT_FALSE(save()) << "it is there";
+  server.command("FLUSHALL");
+  EXPECT_TRUE(eventually([&] { return where() == static_cast<int>(kNumTierKinds); }));
+  EXPECT_TRUE(eventually([&] { return save(); })) << "computed again, and used again";
+  EXPECT_TRUE(stack.flush(steady().now() + 10));
+  EXPECT_TRUE(server.command("DBSIZE").starts_with(":1"));
+  EXPECT_EQ(where(), static_cast<int>(TierKind::kRemote));
 }
 
 TEST_F(RedisLive, PartsExpireUnlessUsed) {

@@ -10,6 +10,39 @@ namespace {
 
 constexpr int kInDram = 0, kOnDisk = 1, kInRemote = 2, kNowhere = 3;
 
+/// Another tier, and what happens while it is asked.
+class WatchedTier final : public Tier {
+ public:
+  explicit WatchedTier(std::unique_ptr<Tier> inner) : inner_(std::move(inner)) {}
+  std::function<void()> once;  ///< during the next lookup
+
+  TierKind kind() const override { return inner_->kind(); }
+  const std::string& name() const override { return inner_->name(); }
+  bool up() const override { return inner_->up(); }
+  void find(std::span<const Key> keys, std::span<Presence> out) override {
+    inner_->find(keys, out);
+    if (const auto now = std::exchange(once, nullptr)) now();
+  }
+  void probe(std::vector<Key> keys, double deadline,
+             std::function<void(std::vector<Presence>)> done) override {
+    inner_->probe(std::move(keys), deadline, std::move(done));
+  }
+  void get(Ticket ticket, std::vector<GetItem> items, double deadline, ReportFn report) override {
+    inner_->get(ticket, std::move(items), deadline, std::move(report));
+  }
+  void put(Ticket ticket, std::vector<PutItem> items, ReportFn report) override {
+    inner_->put(ticket, std::move(items), std::move(report));
+  }
+  void cancel(Ticket ticket) override { inner_->cancel(ticket); }
+  void erase(std::span<const Key> keys) override { inner_->erase(keys); }
+  void touch(std::span<const Key> keys) override { inner_->touch(keys); }
+  bool flush(double deadline) override { return inner_->flush(deadline); }
+  TierStats stats() const override { return inner_->stats(); }
+
+ private:
+  std::unique_ptr<Tier> inner_;
+};
+
 // ---- DRAM alone
 
 TEST_F(StackTest, DramGivesBackWhatWasSaved) {
@@ -151,6 +184,25 @@ TEST_F(StackTest, AReadFromDiskLandsInDramAndIsNotReadTwice) {
   expect_idle();
 }
 
+TEST_F(StackTest, APartThatDramEvictsWhileALoadLooksBelowIsReadFromThere) {
+  auto* disk = add_disk();
+  auto owned = std::make_unique<WatchedTier>(std::move(tiers_[0]));
+  WatchedTier* watched = owned.get();
+  tiers_[0] = std::move(owned);
+  open(dram(64));
+  for (const std::uint64_t id : {100, 200})
+    disk->insert(key_of(id), info_of(id), bytes_of(key_of(id), kPart));
+  save(100);
+  watched->once = [&] {
+    for (std::uint64_t id = 10; id < 70; ++id) save(id * 100);
+  };
+  Loads loads;
+  load(loads, {100, 200});
+  ASSERT_TRUE(loads.wait(2));
+  for (const std::uint64_t id : {100, 200}) expect_bytes(loads, id, TierKind::kDisk);
+  expect_idle();
+}
+
 TEST_F(StackTest, TwoLoadsOfOneKeyReadOnce) {
   auto* disk = add_disk(true);
   open(dram(64));
@@ -221,6 +273,67 @@ TEST_F(StackTest, SeveralDirectoriesShareTheParts) {
   load(loads, ids);
   ASSERT_TRUE(loads.wait(ids.size()));
   for (const auto id : ids) expect_bytes(loads, id, TierKind::kDisk);
+  expect_idle();
+}
+
+TEST_F(StackTest, WhatATierLostByItselfIsWrittenToItAgain) {
+  auto* disk =
+      add({.kind = TierKind::kDisk, .name = "disk", .capacity_bytes = 1 << 20});  // losses are counted
+  auto* remote = add_remote();
+  open(dram(64));
+  save(1, SaveWhy::kSecondUse);
+  ASSERT_TRUE(eventually([&] { return disk->holds(key_of(1)) && remote->holds(key_of(1)); }));
+  expect_idle();
+  disk->forget(key_of(1));
+  EXPECT_EQ(find({1}), std::vector<int>{kInRemote});
+  remote->forget(key_of(1));
+  EXPECT_EQ(find({1}), std::vector<int>{kNowhere}) << "computed again, and used again:";
+  EXPECT_TRUE(eventually([&] { return save(1, SaveWhy::kSecondUse); }));
+  EXPECT_TRUE(eventually([&] { return disk->holds(key_of(1)) && remote->holds(key_of(1)); }));
+  expect_idle();
+  const StackStats s = stack_->stats();
+  EXPECT_EQ(s.kinds[1].evictions, 1U);
+  EXPECT_EQ(s.kinds[1].rereads, 1U);
+  EXPECT_EQ(s.kinds[1].writes, 2U);
+  EXPECT_EQ(s.kinds[1].useful_writes, 0U);
+}
+
+TEST_F(StackTest, ATierThatIsDownHasLostNothing) {
+  auto* disk =
+      add({.kind = TierKind::kDisk, .name = "disk", .capacity_bytes = 1 << 20});  // losses are counted
+  open(dram(64));
+  save(1, SaveWhy::kSecondUse);
+  ASSERT_TRUE(eventually([&] { return disk->holds(key_of(1)); }));
+  expect_idle();
+  disk->set_up(false);
+  const auto queries = stack_->stats().kinds[0].queries;
+  EXPECT_EQ(find({1}), std::vector<int>{kNowhere});
+  ASSERT_TRUE(eventually([&] { return stack_->stats().kinds[0].queries > queries; }));
+  EXPECT_EQ(stack_->stats().kinds[1].queries, 0U) << "it was not asked";
+  EXPECT_EQ(stack_->stats().kinds[1].evictions, 0U);
+  disk->set_up(true);
+  EXPECT_EQ(find({1}), std::vector<int>{kOnDisk});
+}
+
+TEST_F(StackTest, WhatCameAfterALookupIsNotLost) {
+  auto* disk =
+      add({.kind = TierKind::kDisk, .name = "disk", .capacity_bytes = 1 << 20});  // losses are counted
+  open(dram(64));
+  save(2);
+  std::atomic<bool> busy{false}, go_on{false};
+  stack_->load({{key_of(2), info_of(2), 2}}, 0, [&](const TierStack::Loaded&) {  // on the stack's thread
+    busy = true;
+    go_on.wait(false);
+  });
+  ASSERT_TRUE(eventually([&] { return busy.load(); }));
+  const auto queries = stack_->stats().kinds[0].queries;
+  EXPECT_EQ(find({1}), std::vector<int>{kNowhere}) << "noted, but not in the books";
+  disk->insert(key_of(1), info_of(1), bytes_of(key_of(1), kPart));
+  EXPECT_FALSE(save(1, SaveWhy::kSecondUse)) << "another process has written it";
+  go_on = true;
+  go_on.notify_one();
+  ASSERT_TRUE(eventually([&] { return stack_->stats().kinds[0].queries > queries; }));
+  EXPECT_EQ(stack_->stats().kinds[1].evictions, 0U);
   expect_idle();
 }
 
