@@ -102,7 +102,8 @@ inline const ops::Limits& limits(Isa isa, int threads) {
     if (i == isa && l.threads == threads) return l;
   }
   CpuDevice device({.threads = threads, .isa = isa});
-  known.emplace_back(isa, ops::measure_limits(device));
+  // Long enough for all threads to meet in some window also on a busy machine.
+  known.emplace_back(isa, ops::measure_limits(device, 3.0));
   return known.back().second;
 }
 
