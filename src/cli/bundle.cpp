@@ -142,6 +142,7 @@ Result<Bundle> open_bundle(const Config& config, const LoadWatch& watch,
     if (auto tiers = open_tiers(config, loaded->runner->info(), *state_directory, watch, out); !tiers)
       return std::unexpected(tiers.error());
   }
+  if (out.salt_secret.empty()) out.salt_secret = passing_secret();
   Result<std::unique_ptr<Engine>> engine =
       engine::make_engine(config, std::move(loaded->runner), *out.clock, {.tiers = out.tiers});
   if (!engine) return std::unexpected(engine.error());

@@ -41,7 +41,7 @@ struct Bundle {
   runtime::MemoryPlan plan;
   std::shared_ptr<const Clock> clock;  ///< outlives the engine
   std::shared_ptr<store::TierStack> tiers;  ///< below the engine's pool; nullptr = none
-  std::string salt_secret;                  ///< of the keys in `tiers`; empty if nothing in them outlives the process
+  std::string salt_secret;                  ///< of block keys; the pool's if blocks outlive the process, else made now
   std::shared_ptr<Engine> engine;
 };
 

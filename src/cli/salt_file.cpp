@@ -5,11 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <optional>
+
+#include "base/check.h"
 
 namespace barg::cli {
 namespace {
@@ -62,16 +63,21 @@ Result<std::optional<SaltFile>> read_salt(const std::string& path) {
               "kv.salt_file");
 }
 
+std::optional<std::string> random_bytes() {
+  std::string out(kMadeBytes, '\0');
+  if (::getrandom(out.data(), out.size(), 0) != static_cast<ssize_t>(out.size())) return std::nullopt;
+  return out;
+}
+
 /// Written whole under a name of its own and linked to the final one, which fails if another process was first.
 Result<bool> make_salt(const std::string& path) {
-  std::array<char, kMadeBytes> secret{};
-  if (::getrandom(secret.data(), secret.size(), 0) != static_cast<ssize_t>(secret.size()))
-    return refused(path, "made", errno);
+  const std::optional<std::string> secret = random_bytes();
+  if (!secret) return refused(path, "made", errno);
   std::string temporary = path + ".XXXXXX";
   const File file(::mkostemp(temporary.data(), O_CLOEXEC));  // mode 0600
   if (file.fd() < 0) return refused(path, "made", errno);
   int error = 0;
-  if (::write(file.fd(), secret.data(), secret.size()) != static_cast<ssize_t>(secret.size()) ||
+  if (::write(file.fd(), secret->data(), secret->size()) != static_cast<ssize_t>(secret->size()) ||
       ::fsync(file.fd()) != 0) {
     error = errno == 0 ? EIO : errno;
   } else if (::link(temporary.c_str(), path.c_str()) != 0) {
@@ -111,6 +117,12 @@ Result<SaltFile> open_salt_file(const std::string& configured, const std::string
   if (!*again) return refused(path, "read", ENOENT);
   (*again)->made = *made;
   return std::move(**again);
+}
+
+std::string passing_secret() {
+  std::optional<std::string> secret = random_bytes();
+  CHECK(secret.has_value());  // 32 bytes are never refused once a machine is up
+  return std::move(*secret);
 }
 
 }  // namespace barg::cli

@@ -20,4 +20,7 @@ struct SaltFile {
 /// or kIo; the sentence names the file.
 Result<SaltFile> open_salt_file(const std::string& configured, const std::string& state_directory);
 
+/// 32 random bytes for a process whose blocks end with it.
+std::string passing_secret();
+
 }  // namespace barg::cli

@@ -27,7 +27,7 @@ struct ServedModel {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const text::ChatTemplate> chat_template;  ///< may be null: chat is then refused
   SamplingDefaults sampling;
-  /// Secret of cache_salt.h; empty: nothing outlives the process, and a request's cache_salt is the salt.
+  /// Secret of cache_salt.h; empty (embedders, tests): a request's cache_salt is the salt, whatever its API key.
   std::string salt_secret = {};
   std::int64_t created = 0;         ///< unix seconds shown by /v1/models
   std::string fingerprint;          ///< "" = derived from version, numerics id and weights

@@ -110,6 +110,20 @@ class Lifecycle(unittest.TestCase):
             self.assertEqual(server.get("/v1/models")[0], 401)
             self.assertEqual(server.get("/v1/models", headers={"Authorization": "Bearer from-env"})[0], 200)
 
+    def test_api_keys_share_no_blocks(self):
+        def cached(server, key, **fields):
+            status, answer = server.post("/v1/completions", {"prompt": list(range(5, 105)), "max_tokens": 1, **fields},
+                                         headers={"Authorization": f"Bearer {key}"})
+            self.assertEqual(status, 200, answer)
+            return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        with Server(run.BARG, run.MODEL, ["--api-key", "one,two"]) as server:
+            self.assertEqual(cached(server, "one"), 0)
+            self.assertGreater(cached(server, "one"), 0)
+            self.assertEqual(cached(server, "two"), 0)
+            self.assertEqual(cached(server, "one", cache_salt="shared:us"), 0)
+            self.assertGreater(cached(server, "two", cache_salt="shared:us"), 0)
+
     def test_small_pools_and_budgets_work(self):
         for options in (["--max-num-batched-tokens", "1"], ["--block-size", "64"], ["--max-num-seqs", "1"],
                         ["--kv-cache-memory-bytes", "1MiB"], ["--kv-cache-dtype", "bf16"]):
