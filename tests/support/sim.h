@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <memory>
@@ -37,6 +38,7 @@ struct SimConfig {
   bool check_every_step = true;
   // -- random traffic
   std::int32_t requests = 12;
+  std::int32_t unfinished_most = 1 << 30;  ///< sequences; nothing is submitted while there are so many
   std::int32_t prompt_max = 90;
   std::int32_t output_max = 40;
   std::int32_t prefixes = 3;  ///< shared prompt beginnings
@@ -172,7 +174,7 @@ class Sim {
       EXPECT_TRUE(ok.has_value()) << (ok ? "" : ok.error().message);
       journal_.push_back({.kind = JournalEntry::Kind::kAdd, .now = now_, .spec = spec, .result = {}});
       device_.add(spec.id, r, c);
-      live_.insert(spec.id);
+      live_.emplace(spec.id, r->id);
       const auto d = choices_.emplace(std::pair{r->id, c}, Delivered(Truth(r, c, config_.vocab))).first;
       if (tiers_ != nullptr) tell_tiers(d->second.truth);
     }
@@ -222,7 +224,7 @@ class Sim {
   void cancel(RequestId id) {
     journal_.push_back(
         {.kind = JournalEntry::Kind::kCancel, .now = now_, .spec = {}, .request = id, .result = {}});
-    for (auto& [key, d] : choices_) d.cut = d.cut || key.first == id;
+    cut(id);
     take(scheduler_.cancel(id, now_));
     check();
   }
@@ -348,7 +350,7 @@ class Sim {
     std::int32_t left = config_.requests;
     while ((left > 0 || scheduler_.unfinished() > 0 || !outstanding_.empty()) &&
            !::testing::Test::HasFailure()) {
-      if (left > 0 && rng_.below(3) == 0) {
+      if (left > 0 && scheduler_.unfinished() < config_.unfinished_most && rng_.below(3) == 0) {
         auto r = random_request();
         if (scheduler_.check_request(*r)) {
           submit(std::move(r));
@@ -358,7 +360,7 @@ class Sim {
         --left;
       }
       if (rng_.uniform() < config_.cancel_rate && requests_ > 0) {
-        const auto id = static_cast<RequestId>(1 + rng_.below(requests_));
+        const RequestId id = random_id();
         if (rng_.below(2) == 0) {
           cancel(id);
         } else if (choices_.contains({id, 0})) {
@@ -366,14 +368,21 @@ class Sim {
         }
       }
       if (requests_ > 0 && (rng_.uniform() < config_.reader_rate || all_paused())) {
-        pause(static_cast<RequestId>(1 + rng_.below(requests_)), !all_paused() && rng_.below(2) == 0);
+        pause(random_id(), !all_paused() && rng_.below(2) == 0);
       }
       const bool launched = plan();
       if (!outstanding_.empty() && (!launched || rng_.uniform() >= config_.pause_rate)) collect();
       if (!launched && outstanding_.empty()) wait_for_tiers();
-      ++operations_;
     }
     finish_checks();
+  }
+
+  /// One of the latest, or of all from the oldest that lives on: ends that come twice are among them, but long runs
+  /// do not consist of them.
+  RequestId random_id() {
+    std::uint64_t before = requests_ - std::min<std::uint64_t>(requests_, 30);
+    if (!live_.empty()) before = std::min(before, static_cast<std::uint64_t>(live_.begin()->second) - 1);
+    return static_cast<RequestId>(before + 1 + rng_.below(requests_ - before));
   }
 
   bool all_paused() const { return scheduler_.paused() > 0 && scheduler_.paused() == scheduler_.unfinished(); }
@@ -444,7 +453,24 @@ class Sim {
   sched::Scheduler& scheduler() { return scheduler_; }
   FakeDevice& device() { return device_; }
   FakeTiers& tiers() { return *tiers_; }
-  std::int64_t operations() const { return operations_; }
+  /// What was done to the scheduler from outside, apart from steps: a cancel counts if it ended a choice.
+  struct Operations {
+    std::uint64_t submits = 0, aborts = 0, timeouts = 0, completions = 0;
+    std::uint64_t total() const { return submits + aborts + timeouts + completions; }
+    Operations& operator+=(const Operations& o) {
+      submits += o.submits, aborts += o.aborts, timeouts += o.timeouts, completions += o.completions;
+      return *this;
+    }
+  };
+  Operations operations() const {
+    const sched::TierCounters& c = scheduler_.tier_counters();
+    const auto aborted = [](const auto& choice) { return choice.second.finish == FinishReason::kAbort; };
+    const auto completed = [](const JournalEntry& e) { return e.kind == JournalEntry::Kind::kTier; };
+    return {.submits = requests_,
+            .aborts = static_cast<std::uint64_t>(std::count_if(choices_.begin(), choices_.end(), aborted)),
+            .timeouts = c.lookup_timeouts + c.deadlines,
+            .completions = static_cast<std::uint64_t>(std::count_if(journal_.begin(), journal_.end(), completed))};
+  }
   /// Real time that the scheduler has spent in plan().
   double plan_seconds() const { return plan_seconds_; }
   const std::deque<sched::StepPlan>& outstanding() const { return outstanding_; }
@@ -453,7 +479,7 @@ class Sim {
   /// The commands of the last plan.
   const std::vector<sched::TierCommand>& last_commands() const { return last_commands_; }
   void fail(RequestId id) {
-    for (auto& [key, d] : choices_) d.cut = d.cut || key.first == id;
+    cut(id);
     take(scheduler_.fail(id, Error{ErrorCode::kInternal, "asked for", "", 0}, now_));
     check();
   }
@@ -485,6 +511,13 @@ class Sim {
   }
 
  private:
+  /// Its answer is no longer owed in full.
+  void cut(RequestId id) {
+    for (auto it = choices_.lower_bound({id, 0}); it != choices_.end() && it->first.first == id; ++it) {
+      it->second.cut = true;
+    }
+  }
+
   void take(const sched::Effects& effects) {
     for (const TokenEvent& e : effects.events) {
       Delivered& d = choices_.at({e.request, e.choice});
@@ -698,12 +731,11 @@ class Sim {
   std::deque<sched::StepPlan> outstanding_;
   std::vector<std::vector<TokenId>> prefixes_;
   std::map<std::pair<RequestId, std::int32_t>, Delivered> choices_;
-  std::set<SeqId> live_;
+  std::map<SeqId, RequestId> live_;
   std::map<SeqId, std::uint64_t> seniority_;  // order of first admission
   std::vector<JournalEntry> journal_;
   std::vector<std::string> plans_, commands_;
   std::vector<sched::TierCommand> last_commands_;
-  std::int64_t operations_ = 0;
   SteadyClock steady_;
   double plan_seconds_ = 0;
   CostFn cost_ = &default_cost;
