@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "engine/tiers_support.h"
+#include "store/disk_support.h"
 #include "store/redis_support.h"
 #include "support/memory_tier.h"
 #include "support/temp_dir.h"
@@ -38,6 +39,22 @@ class TiersTest : public ::testing::Test {
     c.kv.memory_bytes = 500 * 3 * 2 * 2 * 16 * 4;  // tokens, layers, K and V, heads, elements, f32
     c.kv.restore = restore;
     return c;
+  }
+  /// In dir_: the model with so many of its layers, told that it may be long.
+  void make_long_model(int num_layers) {
+    std::string text = read_file(path_ + "/config.json", 1 << 16).value();
+    const std::string layers = "\"num_hidden_layers\": ", length = "\"max_position_embeddings\": ";
+    for (const auto& [from, to] : {std::pair{layers + "3", layers + std::to_string(num_layers)},
+                                   std::pair{length + "1024", length + "131200"}}) {
+      ASSERT_NE(text.find(from), std::string::npos);
+      text.replace(text.find(from), from.size(), to);
+    }
+    for (const auto& file : std::filesystem::directory_iterator(path_)) {
+      const auto name = file.path().filename().string();
+      if (name == "model.safetensors" || name.starts_with("tokenizer"))
+        std::filesystem::create_symlink(file.path(), dir_.path() + "/" + name);
+    }
+    dir_.write("config.json", text);
   }
   /// All requests, `times` over, in changing order; every answer as expected.
   void expect_answers(TieredEngine& e, int times = 3) {
@@ -274,6 +291,89 @@ TEST_F(TiersTest, RefusesAModeThatIsNone) {
   EXPECT_EQ(made.error().param, "kv.restore");
 }
 
+/// Users whose histories have been evicted when their turns come, on a throttled disk.
+struct ThrottledUsers {
+  enum class Turn : std::uint8_t { kRead, kComputed, kBetween };
+
+  ThrottledUsers(const Config& config, const std::string& directory)
+      : e(config, {"disk:path=" + directory + "/kv,size=64MiB,admit=all,throttle=1GiB/s"}) {
+    Rng rng(21);
+    for (int h = 0; h < 6; ++h) {
+      histories.push_back(test::request_for(test::random_prompt(rng, 64 * 64 + 12), 1));
+      expected.push_back(bits(e.run({histories.back()})[0]));
+    }
+  }
+  /// Read is what was planned to be and more than half came; a trial is neither.
+  Turn turn() {
+    const std::size_t h = turns++ % histories.size();
+    const auto before = e.engine->metrics().tiers.restore;
+    const Answer a = e.run({histories[h]})[0];
+    EXPECT_EQ(bits(a), expected[h]);
+    const auto after = e.engine->metrics().tiers.restore;
+    if (after.plans[0] > before.plans[0]) return Turn::kComputed;
+    const bool most = a.stats.cached_by_place[2] > static_cast<int>(histories[h].prompt.size()) / 2;
+    return after.trials == before.trials && most ? Turn::kRead : Turn::kBetween;
+  }
+  /// Turns until two in a row are such.
+  int turns_until(Turn wanted) {
+    int n = 0;
+    for (int row = 0; row < 2 && n < 40; ++n) row = turn() == wanted ? row + 1 : 0;
+    return n;
+  }
+
+  TieredEngine e;
+  std::vector<Request> histories;
+  std::vector<std::string> expected;
+  std::size_t turns = 0;
+};
+
+/// On real clocks: at the low speed a history takes 3 s, at the high one some milliseconds, and to compute it takes some
+/// tens. (Much slower, one part takes as long as computing does. The meter keeps that as the tier's latency.)
+TEST_F(TiersTest, AThrottleChangedInMidRunFlipsTheChoiceWithin20Requests) {
+  make_long_model(3);
+  Config c = test::tiny_config(dir_.path());
+  c.kv.restore = "auto";
+  c.kv.block_size = 64;
+  c.model.max_model_len = 4200;
+  c.kv.memory_bytes = 8600 * 3 * 2 * 2 * 16 * 4;  // two of six histories
+  ThrottledUsers users(c, dir_.path());
+  ASSERT_TRUE(users.e.flush());
+  EXPECT_LE(users.turns_until(ThrottledUsers::Turn::kRead), 20);
+  const auto throttle = users.e.throttles.at(0);
+  for (int round = 0; round < 3; ++round) {
+    throttle->bytes_per_s = 1 << 20;
+    const int slow = users.turns_until(ThrottledUsers::Turn::kComputed);
+    throttle->bytes_per_s = 1e12;
+    const int fast = users.turns_until(ThrottledUsers::Turn::kRead);
+    std::printf("[ flipped  ] after %d requests on a slow tier, %d on a fast one\n", slow, fast);
+    EXPECT_LE(slow, 20);
+    EXPECT_LE(fast, 20);
+  }
+}
+
+/// The real disk tier on a disk that is full, at first by what it holds itself and then by others.
+TEST_F(TiersTest, ADiskWithoutSpace) {
+  const auto io = std::make_shared<store::test::FaultyIo>();
+  io->f.space = 1 << 20;
+  TieredEngine e(config(), [&](const store::Domain& domain) {
+    store::DiskOptions disk;
+    disk.directory = dir_.path() + "/kv";
+    disk.capacity_bytes = 64 << 20;
+    disk.clock = &test::real_clock();
+    disk.io = io;
+    std::vector<std::unique_ptr<store::Tier>> tiers;
+    tiers.push_back(std::move(store::open_disk_tier(disk, domain).value()));
+    return std::make_shared<store::TierStack>(domain, std::move(tiers), store::StackOptions{.disk_admit_all = true},
+                                              test::real_clock());
+  });
+  expect_answers(e);
+  io->f.space = 0;
+  io->f.write_error = ENOSPC;
+  expect_answers(e);
+  EXPECT_TRUE(e.flush());
+  EXPECT_GT(e.stack->stats().tiers[0].stats.no_space, 0U);
+}
+
 /// A long prompt goes to all tiers and comes back from each. On one layer of the tiny model, told that it may be so long,
 /// attention costs nothing (nobody wants the hidden states of a prompt's rows); on two, 131,072 tokens take minutes.
 class LongPromptTest : public TiersTest, public ::testing::WithParamInterface<std::pair<std::size_t, int>> {
@@ -281,19 +381,7 @@ class LongPromptTest : public TiersTest, public ::testing::WithParamInterface<st
   void SetUp() override {
     TiersTest::SetUp();
     if (IsSkipped()) return;
-    std::string text = read_file(path_ + "/config.json", 1 << 16).value();
-    const std::string layers = "\"num_hidden_layers\": ", length = "\"max_position_embeddings\": ";
-    for (const auto& [from, to] : {std::pair{layers + "3", layers + std::to_string(GetParam().second)},
-                                   std::pair{length + "1024", length + "131200"}}) {
-      ASSERT_NE(text.find(from), std::string::npos);
-      text.replace(text.find(from), from.size(), to);
-    }
-    for (const auto& file : std::filesystem::directory_iterator(path_)) {
-      const auto name = file.path().filename().string();
-      if (name == "model.safetensors" || name.starts_with("tokenizer"))
-        std::filesystem::create_symlink(file.path(), dir_.path() + "/" + name);
-    }
-    dir_.write("config.json", text);
+    make_long_model(GetParam().second);
   }
 
   Answer run(TieredEngine& e, const char* what, const Request& request) {
