@@ -1,14 +1,17 @@
-// SpeedMeter: what a kind of tier does at present, from its completed reads.
+// SpeedMeter: what a kind of tier does at present, from its last reads.
 //
-// Reads overlap, so a read's own time says little about how fast many are. Time is counted in episodes, from
-// the first read in flight until none is: after an episode's first completion, what comes in the time that
-// passes is bandwidth; a read that had the tier for itself is latency. Decayed by completed reads, so a tier
-// that changes is believed after some tens of parts.
+// Reads overlap, so a read's own time says little about how fast many are. Time is counted in rounds: from the first
+// read in flight until none is, cut after half a second. A round gives one pair (latency, bandwidth) that explains
+// the time it took; the medians over the last three are the answer, so that one stutter changes nothing and a tier
+// that changes is believed after two rounds. Reads that were given up say something too: not even all of the
+// round's bytes came in its time.
 //
 // Threads: the owner's lock. Pure: time comes in as an argument.
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "store/stack.h"
@@ -17,63 +20,106 @@ namespace barg::store {
 
 class SpeedMeter {
  public:
-  /// True: nothing else is in flight. Hand it back to finished().
-  bool started(std::uint64_t bytes, double now) {
+  void started(std::uint64_t bytes, double now) {
     queued_ += bytes;
-    if (in_flight_++ > 0) return false;
-    last_ = now;
-    first_ = true;
-    return true;
+    round_.asked += static_cast<double>(bytes);
+    if (in_flight_++ > 0) return;
+    round_ = {.start = now, .whole = true, .asked = static_cast<double>(bytes)};
   }
 
-  void finished(std::uint64_t bytes, bool alone, bool ok, double seconds, double now) {
+  void finished(std::uint64_t bytes, bool ok, double now) {
     queued_ -= bytes;
     --in_flight_;
-    if (!ok) return;
-    const auto size = static_cast<double>(bytes);
-    if (alone && in_flight_ == 0) {
-      latency_ = samples_ == 0 || latency_ == 0 ? seconds : latency_ + kLatencyShare * (seconds - latency_);
-    } else if (latency_ == 0) {
-      latency_ = seconds;
+    if (ok) {
+      if (round_.reads++ == 0) round_.first = now;
+      if (round_.first < now) round_.later += static_cast<double>(bytes);
+      round_.came += static_cast<double>(bytes);
+      round_.last = now;
+    } else {
+      round_.gave_up = true;
     }
-    bytes_ = bytes_ * kKept + size;
-    busy_ = busy_ * kKept + (now - last_);
-    if (!first_) {
-      next_bytes_ = next_bytes_ * kKept + size;
-      next_busy_ = next_busy_ * kKept + (now - last_);
+    if (in_flight_ == 0) {
+      end(now);
+    } else if (round_.reads >= kLeastReads && now - round_.start >= kLongestRound) {
+      end(now);
+      round_ = {.start = now, .asked = static_cast<double>(queued_)};
     }
-    first_ = false;
-    last_ = now;
-    ++samples_;
-    measured_at_ = now;
   }
 
   TierSpeed speed(double now) const {
     TierSpeed out;
-    out.measured = samples_ > 0;
     out.queued_bytes = static_cast<double>(queued_);
+    out.measured = ended_ > 0 || round_.came > 0;
     if (!out.measured) return out;
-    out.latency_s = latency_;
+    if (ended_ == 0) {
+      const Pair p = pair(round_, round_.last);
+      out.latency_s = p.latency;
+      out.bytes_per_s = p.bytes_per_s;
+      out.age_s = now - round_.last;
+      return out;
+    }
+    out.latency_s = median(&Pair::latency);
+    out.bytes_per_s = median(&Pair::bytes_per_s);
     out.age_s = now - measured_at_;
-    // Completions come in clusters, and a few of them say nothing about the time between: bounded by the
-    // whole.
-    const double whole = bytes_ / std::max(busy_, 1e-9);
-    const double next = next_busy_ > 0 ? next_bytes_ / next_busy_ : whole;
-    out.bytes_per_s = std::clamp(next_bytes_ > 0 ? next : whole, whole, kClusters * whole);
     return out;
   }
 
  private:
-  static constexpr double kKept = 0.98;  ///< a read's weight halves with every 34 more
-  static constexpr double kLatencyShare = 0.25;
-  static constexpr double kClusters = 4;
+  struct Round {
+    double start = 0;
+    bool whole = false;    ///< began with nothing in flight: its latency shows
+    double asked = 0;      ///< bytes that were in flight in it
+    double came = 0, later = 0;  ///< bytes that came; of them behind the first
+    double first = 0, last = 0;  ///< when
+    std::uint64_t reads = 0;     ///< that came
+    bool gave_up = false;
+  };
+  struct Pair {
+    double latency = 0, bytes_per_s = 0;
+  };
 
-  std::uint64_t in_flight_ = 0, queued_ = 0, samples_ = 0;
-  double last_ = 0, measured_at_ = 0;
-  bool first_ = true;
-  double latency_ = 0;
-  double bytes_ = 0, busy_ = 0;            ///< of all completions
-  double next_bytes_ = 0, next_busy_ = 0;  ///< of those after an episode's first
+  /// latency + came / bytes_per_s = the time it took. How much of it was latency: what comes behind the first read
+  /// shows the bandwidth; but completions come in clusters, so it is bounded by the whole.
+  static Pair pair(const Round& r, double now) {
+    double time = std::max((r.came > 0 ? r.last : now) - r.start, kLeastTime), came = r.came;
+    if (r.gave_up && r.asked / std::max(now - r.start, kLeastTime) < came / time) {
+      time = now - r.start;
+      came = r.asked;
+    }
+    const double whole = (came > 0 ? came : r.asked) / time;
+    if (!r.whole) return {0, whole};
+    const double behind = r.last > r.first ? r.later / (r.last - r.first) : kClusters * whole;
+    const double bandwidth = r.came > 0 ? std::clamp(behind, whole, kClusters * whole) : whole;
+    return {std::max(0.0, time - came / bandwidth), bandwidth};
+  }
+
+  void end(double now) {
+    if (round_.came == 0 && !round_.gave_up) return;
+    const Pair p = pair(round_, now);
+    // Nothing came: it is slower than that, which is news only if it was thought to be faster.
+    if (round_.came == 0 && (ended_ == 0 || p.bytes_per_s >= median(&Pair::bytes_per_s))) return;
+    pairs_[ended_++ % kRounds] = p;
+    measured_at_ = now;
+  }
+
+  double median(double Pair::* field) const {
+    std::array<double, kRounds> all{};
+    const std::size_t n = std::min<std::size_t>(ended_, kRounds);
+    for (std::size_t i = 0; i < n; ++i) all[i] = pairs_[i].*field;
+    std::sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n));
+    return n % 2 == 1 ? all[n / 2] : (all[n / 2 - 1] + all[n / 2]) / 2;
+  }
+
+  static constexpr std::size_t kRounds = 3;
+  static constexpr double kLongestRound = 0.5;  ///< s
+  static constexpr std::uint64_t kLeastReads = 8;  ///< of a round that is cut
+  static constexpr double kClusters = 4;
+  static constexpr double kLeastTime = 1e-9;
+
+  std::uint64_t in_flight_ = 0, queued_ = 0, ended_ = 0;
+  double measured_at_ = 0;
+  Round round_;
+  std::array<Pair, kRounds> pairs_{};
 };
 
 }  // namespace barg::store

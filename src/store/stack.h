@@ -33,11 +33,11 @@ namespace barg::store {
 
 inline constexpr std::size_t kNumTierKinds = 3;
 
-/// What the kinds of tier do at present, from completed reads (decayed means) and what is queued.
+/// What the kinds of tier do at present: the last reads (speed.h) and what is queued.
 struct TierSpeed {
   bool measured = false;
   bool up = true;
-  double latency_s = 0;    ///< of one part alone
+  double latency_s = 0;    ///< before the first part comes
   double bytes_per_s = 0;  ///< of many
   double queued_bytes = 0;
   double age_s = 0;  ///< since the last measured read

@@ -91,7 +91,6 @@ class StackImpl {
     int again = 0;
     // Once submitted:
     bool submitted = false;
-    bool alone = false;
     std::size_t level = 0;
     std::uint64_t serial = 0;
     Slot slot = kNoSlot;
@@ -110,8 +109,6 @@ class StackImpl {
     std::size_t index = 0;
     Slot slot = kNoSlot;
     Status status = Status::kOk;
-    bool alone = false;
-    double since = 0;
   };
   struct Asked {
     Key key;

@@ -41,11 +41,10 @@ Ticket StackImpl::load(std::vector<TierStack::Want> wants, double deadline, Tier
 void StackImpl::expect(const LoadPtr& load, std::size_t index, unsigned levels) {
   const TierStack::Want& want = load->wants[index];
   const Slot slot = slot_of(want.key);
-  const double now = clock_.now();
   if (slot != kNoSlot) {
     arena_->ref(slot);
-    const bool alone = levels_[kDram].meter.started(part_bytes(want.key), now);
-    deliveries_.push_back({load, index, slot, Status::kOk, alone, now});
+    levels_[kDram].meter.started(part_bytes(want.key), clock_.now());
+    deliveries_.push_back({load, index, slot, Status::kOk});
     return;
   }
   if (const auto it = reads_.find(want.key); it != reads_.end()) {
@@ -76,7 +75,7 @@ bool StackImpl::start_read(const Key& key, Read& read, std::size_t level) {
   read.level = level;
   read.submitted = true;
   read.serial = ++serials_;
-  read.alone = levels_[read.level].meter.started(part_bytes(key), clock_.now());
+  levels_[read.level].meter.started(part_bytes(key), clock_.now());
   reading_ += stride;
   return true;
 }
@@ -133,8 +132,7 @@ void StackImpl::get_done(const Report& report) {
   CHECK(it != reads_.end() && it->second.submitted && it->second.serial == report.tag);
   Read& read = it->second;
   Level& level = levels_[read.level];
-  level.meter.finished(part_bytes(report.key), read.alone, report.status == Status::kOk, report.seconds,
-                       clock_.now());
+  level.meter.finished(part_bytes(report.key), report.status == Status::kOk, clock_.now());
   reading_ -= DramArena::stride(part_bytes(report.key));
   const Slot slot = read.slot;
   if (report.status == Status::kOk) {
@@ -302,7 +300,7 @@ void StackImpl::end_delivery(Lock& lock, const Delivery& d, Status status) {
   Level& level = levels_[kDram];
   if (status == Status::kCorrupt) {
     disown(d.slot, want.key);
-    level.meter.finished(part_bytes(want.key), d.alone, false, 0, clock_.now());
+    level.meter.finished(part_bytes(want.key), false, clock_.now());
     release(d.slot);
     if (!d.load->open[d.index]) return;
     lock.unlock();
@@ -331,8 +329,7 @@ void StackImpl::end_delivery(Lock& lock, const Delivery& d, Status status) {
         {want.tag, in_time ? Status::kOk : Status::kTimeout, TierKind::kDram, in_time ? memory : Memory{}});
     lock.lock();
   }
-  const double now = clock_.now();
-  level.meter.finished(part_bytes(want.key), d.alone, ours, now - d.since, now);
+  level.meter.finished(part_bytes(want.key), ours, clock_.now());
   release(d.slot);
 }
 
