@@ -29,21 +29,17 @@ struct Panels {
   std::ptrdiff_t next;  ///< bytes from here to the panels this thread is likely to read next
 };
 
-// How far ahead weights are asked for. One row needs no time for arithmetic, and its own loads run ahead too.
-constexpr int kAheadOneRow = 1600;
-constexpr int kAheadRows = 2560;
+constexpr std::ptrdiff_t kAhead = 2560;  ///< bytes: how far ahead of several rows' arithmetic weights are asked for
 
 template <DType T>
 constexpr int kHeaderBytes = (T == DType::kQ4_1 ? 2 : 1) * kPanel * 2;
 
-/// Asks for the weights that lie `Ahead` bytes behind block b, in these panels or the next ones. Hardware
-/// prefetchers restart at every panel and do not keep four streams ahead of rows of arithmetic: this is worth
-/// a third of the bandwidth at one row and more than half of it at two to eight.
-template <DType T, int Ahead>
+/// Asks for the weights that lie `kAhead` behind block b, in these panels or the next ones: hardware prefetchers
+/// restart at every panel and do not keep four streams ahead of many rows of arithmetic.
+template <DType T>
 [[gnu::always_inline]] inline void fetch_ahead(const Panels& panels, int b, int blocks) {
   constexpr std::ptrdiff_t kBlock = panel_bytes(T, kQuantBlock);
-  constexpr int kAhead = (Ahead + kBlock - 1) / kBlock;
-  const int at = b + kAhead;
+  const int at = b + static_cast<int>((kAhead + kBlock - 1) / kBlock);
   const std::ptrdiff_t offset = at < blocks ? at * kBlock : panels.next + (at - blocks) * kBlock;
   for (int i = 0; i < panels.count; ++i) {
 #pragma GCC unroll 9
@@ -53,9 +49,9 @@ template <DType T, int Ahead>
 
 // --- the kernels -----------------------------------------------------------------------------------------
 
-/// acc[kItemPanels][16] = one row of x times NP panels.
-template <DType T, int NP>
-void one_row(const Panels& panels, const QuantisedRows& x, std::int64_t row, float* acc);
+/// acc[16] = one row of x times a panel.
+template <DType T>
+void one_row(const std::byte* panel, const QuantisedRows& x, std::int64_t row, float* acc);
 
 /// acc[rows][kItemPanels][16] = rows of x times the panels that there are.
 template <DType T>
@@ -64,16 +60,9 @@ void several_rows(const Panels& panels, const QuantisedRows& x, std::int64_t row
 template <DType T>
 void multiply_type(const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows, float* acc) {
   if (rows > 1) return several_rows<T>(panels, x, row, rows, acc);
-  switch (panels.count) {
-    case 1:
-      return one_row<T, 1>(panels, x, row, acc);
-    case 2:
-      return one_row<T, 2>(panels, x, row, acc);
-    case 3:
-      return one_row<T, 3>(panels, x, row, acc);
-    default:
-      return one_row<T, 4>(panels, x, row, acc);
-  }
+  // One after the other: a single stream through memory, which the processor reads ahead by itself and twice as
+  // fast as four panels side by side with prefetches (those share the few misses that a first-level cache may wait for).
+  for (int i = 0; i < panels.count; ++i) one_row<T>(panels.data[i], x, row, acc + i * kPanel);
 }
 
 void multiply(DType type, const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows,

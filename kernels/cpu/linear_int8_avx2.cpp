@@ -72,33 +72,24 @@ inline FloatPair block_sums(const std::byte* units, const std::int8_t* q, const 
   return {t[0], t[1]};
 }
 
-/// One row against NP panels side by side (as many memory streams).
-template <DType T, int NP>
-void one_row(const Panels& panels, const QuantisedRows& x, std::int64_t row, float* out) {
-  __m256 acc[NP][2];
-  for (int i = 0; i < NP; ++i) acc[i][0] = acc[i][1] = _mm256_setzero_ps();
+template <DType T>
+void one_row(const std::byte* panel, const QuantisedRows& x, std::int64_t row, float* out) {
+  __m256 acc[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
   const std::int8_t* q = x.row_q(row);
-  const int blocks = x.k / kQuantBlock;
-  for (int b = 0; b < blocks; ++b, q += kQuantBlock) {
-    fetch_ahead<T, kAheadOneRow>(panels, b, blocks);
+  for (int b = 0; b < x.k / kQuantBlock; ++b, q += kQuantBlock) {
     const std::int64_t half = x.half(row, b);
-    const __m256 scaled_sum = _mm256_set1_ps(x.scaled_sum[x.block(row, b)]);
-#pragma GCC unroll 4
-    for (int i = 0; i < NP; ++i) {
-      const std::byte* block = panels.data[i] + panel_bytes(T, b * kQuantBlock);
-      const FloatPair sums = block_sums<T>(block + kHeaderBytes<T>, q, x.scale + half, x.sum + half);
-      acc[i][0] = _mm256_fmadd_ps(F16::load(block), sums.low, acc[i][0]);
-      acc[i][1] = _mm256_fmadd_ps(F16::load(block + 16), sums.high, acc[i][1]);
-      if constexpr (T == DType::kQ4_1) {
-        acc[i][0] = _mm256_fmadd_ps(F16::load(block + 32), scaled_sum, acc[i][0]);
-        acc[i][1] = _mm256_fmadd_ps(F16::load(block + 48), scaled_sum, acc[i][1]);
-      }
+    const std::byte* block = panel + panel_bytes(T, b * kQuantBlock);
+    const FloatPair sums = block_sums<T>(block + kHeaderBytes<T>, q, x.scale + half, x.sum + half);
+    acc[0] = _mm256_fmadd_ps(F16::load(block), sums.low, acc[0]);
+    acc[1] = _mm256_fmadd_ps(F16::load(block + 16), sums.high, acc[1]);
+    if constexpr (T == DType::kQ4_1) {
+      const __m256 scaled_sum = _mm256_set1_ps(x.scaled_sum[x.block(row, b)]);
+      acc[0] = _mm256_fmadd_ps(F16::load(block + 32), scaled_sum, acc[0]);
+      acc[1] = _mm256_fmadd_ps(F16::load(block + 48), scaled_sum, acc[1]);
     }
   }
-  for (int i = 0; i < NP; ++i) {
-    _mm256_store_ps(out + i * kPanel, acc[i][0]);
-    _mm256_store_ps(out + i * kPanel + 8, acc[i][1]);
-  }
+  _mm256_store_ps(out, acc[0]);
+  _mm256_store_ps(out + 8, acc[1]);
 }
 
 // --- several rows ----------------------------------------------------------------------------------------

@@ -6,10 +6,10 @@
 // activations, which the rows carry) is taken off in advance: the accumulator starts there. Exact integers,
 // so the bits are those of any other order.
 //
-// One row: four panels side by side (as many memory streams), the activations of a block in registers.
-// Several rows: two panels' block of weights stays unpacked in registers while the rows pass by; each
-// activation is broadcast once for both, and the f32 accumulators wait in L1 between blocks. Nothing is
-// unpacked to memory. The floor is 11 multiplier operations (q4_1: 12) for 8 of vpdpbusd.
+// One row: a panel after the other, so that memory is read front to back. Several rows: a panel's block of weights
+// stays unpacked in registers while the rows pass by, and the f32 accumulators wait in L1 between blocks; of more than
+// a few rows two panels' blocks, and each activation is broadcast once for both. Nothing is unpacked to memory. The
+// floor is 11 multiplier operations (q4_1: 12) for 8 of vpdpbusd.
 #include "cpu/avx512.h"
 #include "cpu/linear_int8.h"
 #include "cpu/quantise_avx512.h"
@@ -48,46 +48,32 @@ inline __m512i surplus(const std::int32_t* sum) {
 
 // --- one row ---------------------------------------------------------------------------------------------
 
-/// One row against NP panels.
-template <DType T, int NP>
-void one_row(const Panels& panels, const QuantisedRows& x, std::int64_t row, float* out) {
-  __m512 acc[NP];
-#pragma GCC unroll 4
-  for (int i = 0; i < NP; ++i) acc[i] = _mm512_setzero_ps();
+template <DType T>
+void one_row(const std::byte* panel, const QuantisedRows& x, std::int64_t row, float* out) {
+  __m512 acc = _mm512_setzero_ps();
   const std::int8_t* q = x.row_q(row);
   const float* d = x.scale + x.half(row, 0);
   const std::int32_t* sum = x.sum + x.half(row, 0);
   const float* scaled_sum = x.scaled_sum + x.block(row, 0);
   for (int b = 0; b < x.k / kQuantBlock; ++b) {
-    fetch_ahead<T, kAheadOneRow>(panels, b, x.k / kQuantBlock);
-    const std::size_t at = panel_bytes(T, b * kQuantBlock);
-    __m512i a[kUnits];
-#pragma GCC unroll 8
-    for (int g = 0; g < kUnits; ++g) a[g] = broadcast4(q + b * kQuantBlock + g * 4);
-    const __m512i start[2] = {surplus<T>(sum + 2 * b), surplus<T>(sum + 2 * b + 1)};
-    const __m512 d0 = _mm512_set1_ps(d[2 * b]);
-    const __m512 d1 = _mm512_set1_ps(d[2 * b + 1]);
+    const std::byte* block = panel + panel_bytes(T, b * kQuantBlock);
+    __m512i w[kUnits];
+    unpack<T>(block, w);
+    __m512i s0 = surplus<T>(sum + 2 * b);
+    __m512i s1 = surplus<T>(sum + 2 * b + 1);
 #pragma GCC unroll 4
-    for (int i = 0; i < NP; ++i) {
-      const std::byte* block = panels.data[i] + at;
-      __m512i w[kUnits];
-      unpack<T>(block, w);
-      __m512i s0 = start[0];
-      __m512i s1 = start[1];
-#pragma GCC unroll 4
-      for (int g = 0; g < kUnits / 2; ++g) {
-        s0 = _mm512_dpbusd_epi32(s0, w[g], a[g]);
-        s1 = _mm512_dpbusd_epi32(s1, w[g + 4], a[g + 4]);
-      }
-      const __m512 t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s1), d1, _mm512_mul_ps(_mm512_cvtepi32_ps(s0), d0));
-      acc[i] = _mm512_fmadd_ps(F16::load(block), t, acc[i]);
-      if constexpr (T == DType::kQ4_1) {
-        acc[i] = _mm512_fmadd_ps(F16::load(block + kPanel * 2), _mm512_set1_ps(scaled_sum[b]), acc[i]);
-      }
+    for (int g = 0; g < kUnits / 2; ++g) {
+      s0 = _mm512_dpbusd_epi32(s0, w[g], broadcast4(q + b * kQuantBlock + g * 4));
+      s1 = _mm512_dpbusd_epi32(s1, w[g + 4], broadcast4(q + b * kQuantBlock + kHalfBlock + g * 4));
+    }
+    const __m512 t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s1), _mm512_set1_ps(d[2 * b + 1]),
+                                     _mm512_mul_ps(_mm512_cvtepi32_ps(s0), _mm512_set1_ps(d[2 * b])));
+    acc = _mm512_fmadd_ps(F16::load(block), t, acc);
+    if constexpr (T == DType::kQ4_1) {
+      acc = _mm512_fmadd_ps(F16::load(block + kPanel * 2), _mm512_set1_ps(scaled_sum[b]), acc);
     }
   }
-#pragma GCC unroll 4
-  for (int i = 0; i < NP; ++i) _mm512_store_ps(out + i * kPanel, acc[i]);
+  _mm512_store_ps(out, acc);
 }
 
 // --- several rows ----------------------------------------------------------------------------------------
@@ -139,11 +125,29 @@ inline void block_rows(const std::byte* const* blocks, const QuantisedRows& x, s
   }
 }
 
+/// Up to so many rows, reading weights takes longer than multiplying them.
+constexpr int kFewRows = 8;
+
+/// A panel after the other: one stream through memory.
+template <DType T>
+void few_rows(const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows, float* acc) {
+  constexpr auto kBlock = static_cast<std::ptrdiff_t>(panel_bytes(T, kQuantBlock));
+  for (int i = 0; i < panels.count; ++i) {
+    for (int b = 0; b < x.k / kQuantBlock; ++b) {
+      const std::byte* block = panels.data[i] + b * kBlock;
+#pragma GCC unroll 9
+      for (std::ptrdiff_t j = 0; j < kBlock; j += 64) __builtin_prefetch(block + kAhead + j);
+      block_rows<T, 1>(&block, x, row, rows, b, acc + i * kPanel);
+    }
+  }
+}
+
 template <DType T>
 void several_rows(const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows, float* acc) {
   for (int i = 0; i < rows * kItemPanels; ++i) _mm512_store_ps(acc + i * kPanel, _mm512_setzero_ps());
+  if (rows <= kFewRows) return few_rows<T>(panels, x, row, rows, acc);
   for (int b = 0; b < x.k / kQuantBlock; ++b) {
-    fetch_ahead<T, kAheadRows>(panels, b, x.k / kQuantBlock);
+    fetch_ahead<T>(panels, b, x.k / kQuantBlock);
     const std::byte* blocks[kItemPanels];
     for (int i = 0; i < panels.count; ++i) blocks[i] = panels.data[i] + panel_bytes(T, b * kQuantBlock);
     int i = 0;
