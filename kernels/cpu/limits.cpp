@@ -126,24 +126,6 @@ std::size_t read_bytes() {
   return std::clamp<std::size_t>(bytes, 256u << 20, 1u << 30);
 }
 
-/// Windows of `part` bytes a thread, one after the other through all of the memory. Bytes a second in units of 1e9.
-double best_read(WorkerPool& pool, const std::byte* memory, std::size_t bytes, std::size_t part, double budget) {
-  const std::size_t window = part * static_cast<std::size_t>(pool.threads());
-  const auto windows = static_cast<int>(bytes / window);
-  int turn = 0;
-  const double seconds = best_seconds(budget, [&] {
-    const std::byte* begin = memory + window * static_cast<std::size_t>(turn % windows);
-    const int round = turn++ / windows;
-    on_every_thread(pool, [&](int i) {
-      const std::byte* mine = begin + part * static_cast<std::size_t>(i);
-      if (round % 3 == 0) return read_streams<2>(mine, part);
-      if (round % 3 == 1) return read_streams<4>(mine, part);
-      return read_streams<1>(mine, part);
-    });
-  });
-  return static_cast<double>(window) / seconds * 1e-9;
-}
-
 double measure_read(WorkerPool& pool, double budget) {
   const std::size_t bytes = read_bytes();
   void* map = ::mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE,
@@ -155,14 +137,19 @@ double measure_read(WorkerPool& pool, double budget) {
   const auto threads = static_cast<std::size_t>(pool.threads());
   const std::size_t share = bytes / threads / 4096 * 4096;
   on_every_thread(pool, [&](int i) { std::memset(memory + share * static_cast<std::size_t>(i), 1, share); });
-  // A short window slips between the neighbours of a busy machine, in a long one all threads surely take part.
-  double best = 0;
-  for (const std::size_t part : {8u << 20, 32u << 20}) {
-    const std::size_t fits = std::min<std::size_t>(part, share / 4 / 4096 * 4096);
-    best = std::max(best, best_read(pool, memory, bytes, fits, budget / 2));
-  }
+  // All of it at once: a step of a model reads as much, and in short windows one thread often has the memory to itself.
+  int pass = 0;
+  const double seconds = best_seconds(budget, [&] {
+    const int streams = pass++ % 3;
+    on_every_thread(pool, [&](int i) {
+      const std::byte* mine = memory + share * static_cast<std::size_t>(i);
+      if (streams == 0) return read_streams<2>(mine, share);
+      if (streams == 1) return read_streams<4>(mine, share);
+      return read_streams<1>(mine, share);
+    });
+  });
   ::munmap(map, bytes + kHugePage);
-  return best;
+  return static_cast<double>(share * threads) / seconds * 1e-9;
 }
 
 }  // namespace
