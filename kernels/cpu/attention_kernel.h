@@ -84,7 +84,7 @@ struct Ahead {
     template <int Bytes>
     void fetch() {
 #pragma GCC unroll 8
-      for (int i = 0; i < Bytes; i += 64) __builtin_prefetch(at + i, 0, 3);
+      for (int i = 0; i < Bytes; i += 64) __builtin_prefetch(at + i, 0, 2);  // to L2: misses of L1 are few at a time
       at += step;
     }
   };

@@ -43,7 +43,7 @@ template <DType T>
   const std::ptrdiff_t offset = at < blocks ? at * kBlock : panels.next + (at - blocks) * kBlock;
   for (int i = 0; i < panels.count; ++i) {
 #pragma GCC unroll 9
-    for (std::ptrdiff_t j = 0; j < kBlock; j += 64) __builtin_prefetch(panels.data[i] + offset + j);
+    for (std::ptrdiff_t j = 0; j < kBlock; j += 64) __builtin_prefetch(panels.data[i] + offset + j, 0, 2);  // to L2
   }
 }
 
@@ -188,7 +188,7 @@ void for_items(Stream& s, std::int32_t rows, int units, int even, F&& f) {
   }
   const int groups = row_groups(rows);
   const int columns = (units + even - 1) / even;
-  parallel_for(s, groups * columns, [&](int i) {
+  parallel_for_rows(s, groups * columns, [&](int i) {
     const int row = static_cast<int>(std::int64_t{rows} * (i / columns) / groups);
     const int end = static_cast<int>(std::int64_t{rows} * (i / columns + 1) / groups);
     const int unit = i % columns * even;

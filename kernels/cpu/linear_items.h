@@ -117,7 +117,7 @@ template <class F>
 void for_items(Stream& s, std::int32_t rows, int panels, int width, F&& f) {
   const int per_group = (panels + width - 1) / width;
   const int groups = (rows + kItemRows - 1) / kItemRows;
-  parallel_for(s, groups * per_group, [&](int i) {
+  parallel_for_rows(s, groups * per_group, [&](int i) {
     const int row = static_cast<int>(std::int64_t{rows} * (i / per_group) / groups);
     const int end = static_cast<int>(std::int64_t{rows} * (i / per_group + 1) / groups);
     const int panel = i % per_group * width;

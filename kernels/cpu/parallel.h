@@ -22,6 +22,13 @@ inline void parallel_for(Stream& s, int items, F&& f) {
       items, [](void* context, int i) { (*static_cast<F*>(context))(i); }, &f);
 }
 
+/// For items that go by rows: see pool.h.
+template <class F>
+inline void parallel_for_rows(Stream& s, int items, F&& f) {
+  s.pool.run(
+      items, [](void* context, int i) { (*static_cast<F*>(context))(i); }, &f, WorkerPool::Claims::kBothEnds);
+}
+
 /// f(begin, end) over ranges of [0, rows), all of about one size; one range, on this thread, when the work is small.
 template <class F>
 inline void parallel_rows(Stream& s, std::int32_t rows, std::int32_t elements_per_row, F&& f) {
@@ -29,7 +36,7 @@ inline void parallel_rows(Stream& s, std::int32_t rows, std::int32_t elements_pe
   const std::int64_t wanted = std::int64_t{rows} * elements_per_row / kElementsPerItem;
   const auto items = static_cast<std::int32_t>(min_of<std::int64_t>(rows, wanted));
   if (items <= 1) return f(0, rows);
-  parallel_for(s, items, [&](int i) {
+  parallel_for_rows(s, items, [&](int i) {
     f(static_cast<std::int32_t>(std::int64_t{rows} * i / items),
       static_cast<std::int32_t>(std::int64_t{rows} * (i + 1) / items));
   });

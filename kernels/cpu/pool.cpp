@@ -14,6 +14,19 @@ namespace {
 /// 20 to 50 us at the rates that time-stamp counters have (2 to 5 GHz).
 constexpr std::uint64_t kSpinTicks = 100'000;
 
+constexpr int kFieldBits = 21;
+constexpr int kMostItems = 1 << (kFieldBits - 1);  ///< that are shared out
+constexpr std::uint64_t kFront = 1, kBack = std::uint64_t{1} << kFieldBits;
+
+struct Ticket {
+  std::int32_t items, back, front;
+  explicit Ticket(std::uint64_t t)
+      : items(static_cast<std::int32_t>(t >> (2 * kFieldBits))),
+        back(static_cast<std::int32_t>(t / kBack % kBack)),
+        front(static_cast<std::int32_t>(t % kBack)) {}
+  bool open() const { return front + back < items; }
+};
+
 class Spin {
  public:
   /// False once it has lasted long enough.
@@ -55,20 +68,21 @@ WorkerPool::~WorkerPool() {
   futex_wake_all(wakes_);
 }
 
-void WorkerPool::run(int items, Body body, void* context) {
+void WorkerPool::run(int items, Body body, void* context, Claims claims) {
   if (items <= 0) return;
   if (items == 1 || workers_.empty() || busy_) {
     for (int i = 0; i < items; ++i) body(context, i);
     return;
   }
-  work_ = {body, context};
+  for (; items > kMostItems; --items) body(context, items - 1);
+  work_ = {body, context, claims};
   busy_ = true;
   done_.store(0, std::memory_order_relaxed);
   // Sequentially consistent, as in wait_for_work(): either the sleeper sees the work or wake() sees the
   // sleeper.
-  ticket_.store(static_cast<std::uint64_t>(items) << 32);
+  ticket_.store(static_cast<std::uint64_t>(items) << (2 * kFieldBits));
   wake();
-  const int own = take_items();
+  const int own = take_items(true);
   wait_for_workers(items - own);
   busy_ = false;
 }
@@ -82,12 +96,14 @@ void WorkerPool::wake() {
 
 /// Runs items until none is left to claim; how many they were. The region cannot end before its last claimed
 /// item has been counted, so all of them belong to one.
-int WorkerPool::take_items() {
+int WorkerPool::take_items(bool caller) {
   for (int count = 0;; ++count) {
-    const std::uint64_t ticket = ticket_.fetch_add(1, std::memory_order_acq_rel);
-    const auto next = static_cast<std::uint32_t>(ticket);
-    if (next >= static_cast<std::uint32_t>(ticket >> 32)) return count;
-    work_.body(work_.context, static_cast<int>(next));
+    // Which end is claimed is counted either way: who comes too late does not know what work_ says by now.
+    const Ticket ticket(ticket_.fetch_add(caller ? kFront : kBack, std::memory_order_acq_rel));
+    if (!ticket.open()) return count;
+    const bool in_order = work_.claims == Claims::kInOrder;
+    const int item = in_order ? ticket.front + ticket.back : caller ? ticket.front : ticket.items - 1 - ticket.back;
+    work_.body(work_.context, item);
   }
 }
 
@@ -103,8 +119,7 @@ void WorkerPool::wait_for_workers(int items) {
 }
 
 bool WorkerPool::has_work() const {
-  const std::uint64_t ticket = ticket_.load();
-  return static_cast<std::uint32_t>(ticket) < static_cast<std::uint32_t>(ticket >> 32);
+  return Ticket(ticket_.load()).open();
 }
 
 /// False: stop.
@@ -124,7 +139,7 @@ bool WorkerPool::wait_for_work(const std::stop_token& stop) {
 void WorkerPool::worker_loop(const std::stop_token& stop) {
   pthread_setname_np(pthread_self(), "barg-worker");
   while (wait_for_work(stop)) {
-    const int count = take_items();
+    const int count = take_items(false);
     if (count == 0) continue;
     done_.fetch_add(count);
     if (caller_sleeps_.load() != 0) futex_wake_all(done_);

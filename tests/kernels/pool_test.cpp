@@ -28,12 +28,45 @@ TEST(WorkerPool, RunsEveryItemOnceAndPublishesTheResults) {
     EXPECT_EQ(pool.threads(), threads);
     for (int round = 0; round < 2000; ++round) {
       Counts counts{std::vector<int>(static_cast<std::size_t>(round % 37), 0)};
+      const auto claims = round % 2 == 0 ? WorkerPool::Claims::kInOrder : WorkerPool::Claims::kBothEnds;
       pool.run(
           static_cast<int>(counts.hits.size()),
           [](void* context, int i) { ++static_cast<Counts*>(context)->hits[static_cast<std::size_t>(i)]; },
-          &counts);
+          &counts, claims);
       for (const int hits : counts.hits) ASSERT_EQ(hits, 1) << threads << " threads, round " << round;
     }
+  }
+}
+
+TEST(WorkerPool, MoreItemsThanAreSharedOut) {
+  WorkerPool pool(3);
+  for (const auto claims : {WorkerPool::Claims::kInOrder, WorkerPool::Claims::kBothEnds}) {
+    Counts counts{std::vector<int>((1 << 20) + 1000, 0)};
+    pool.run(
+        static_cast<int>(counts.hits.size()),
+        [](void* context, int i) { ++static_cast<Counts*>(context)->hits[static_cast<std::size_t>(i)]; }, &counts, claims);
+    EXPECT_EQ(counts.hits, std::vector<int>(counts.hits.size(), 1));
+  }
+}
+
+TEST(WorkerPool, BothEndsMeet) {
+  WorkerPool pool(2);
+  struct Seen {
+    std::thread::id caller = std::this_thread::get_id();
+    std::vector<int> by_caller, by_worker;
+  };
+  for (int round = 0; round < 200; ++round) {
+    Seen seen;
+    pool.run(
+        64,
+        [](void* context, int i) {
+          auto& s = *static_cast<Seen*>(context);
+          (std::this_thread::get_id() == s.caller ? s.by_caller : s.by_worker).push_back(i);
+        },
+        &seen, WorkerPool::Claims::kBothEnds);
+    ASSERT_EQ(seen.by_caller.size() + seen.by_worker.size(), 64U);
+    for (std::size_t i = 0; i < seen.by_caller.size(); ++i) ASSERT_EQ(seen.by_caller[i], static_cast<int>(i));
+    for (std::size_t i = 0; i < seen.by_worker.size(); ++i) ASSERT_EQ(seen.by_worker[i], 63 - static_cast<int>(i));
   }
 }
 
