@@ -56,7 +56,9 @@ std::vector<Source> sources_under(const std::vector<std::string>& folders) {
 
 /// "kernels" for ops.h and cpu/x.h, "barg" for public headers, else the first folder of the include.
 std::string layer_of_include(const std::string& header) {
-  if (header == "ops.h" || header == "math.h" || header.starts_with("cpu/") || header.starts_with("cuda/")) return "kernels";
+  if (header == "ops.h" || header == "math.h" || header.starts_with("cpu/") || header.starts_with("cuda/") ||
+      header.starts_with("emu/"))
+    return "kernels";
   const auto slash = header.find('/');
   return slash == std::string::npos ? "" : header.substr(0, slash);
 }
