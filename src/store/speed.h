@@ -3,8 +3,8 @@
 // Reads overlap, so a read's own time says little about how fast many are. Time is counted in rounds: from the first
 // read in flight until none is, cut after half a second. A round gives one pair (latency, bandwidth) that explains
 // the time it took; the medians over the last three are the answer, so that one stutter changes nothing and a tier
-// that changes is believed after two rounds. Reads that were given up say something too: not even all of the
-// round's bytes came in its time.
+// that changes is believed after two rounds. Reads that were given up say something too: hardly more than what had come
+// by then can come in that time.
 //
 // Threads: the owner's lock. Pure: time comes in as an argument.
 #pragma once
@@ -22,9 +22,8 @@ class SpeedMeter {
  public:
   void started(std::uint64_t bytes, double now) {
     queued_ += bytes;
-    round_.asked += static_cast<double>(bytes);
-    if (in_flight_++ > 0) return;
-    round_ = {.start = now, .whole = true, .asked = static_cast<double>(bytes)};
+    if (in_flight_++ == 0) round_ = {.start = now, .whole = true};
+    round_.largest = std::max(round_.largest, static_cast<double>(bytes));
   }
 
   void finished(std::uint64_t bytes, bool ok, double now) {
@@ -40,9 +39,10 @@ class SpeedMeter {
     }
     if (in_flight_ == 0) {
       end(now);
-    } else if (round_.reads >= kLeastReads && now - round_.start >= kLongestRound) {
+    } else if (now - round_.start >= kLongestRound && (round_.reads >= kLeastReads || round_.gave_up)) {
+      const double largest = round_.largest;
       end(now);
-      round_ = {.start = now, .asked = static_cast<double>(queued_)};
+      round_ = {.start = now, .largest = largest};
     }
   }
 
@@ -68,7 +68,7 @@ class SpeedMeter {
   struct Round {
     double start = 0;
     bool whole = false;    ///< began with nothing in flight: its latency shows
-    double asked = 0;      ///< bytes that were in flight in it
+    double largest = 0;    ///< bytes of one read
     double came = 0, later = 0;  ///< bytes that came; of them behind the first
     double first = 0, last = 0;  ///< when
     std::uint64_t reads = 0;     ///< that came
@@ -81,12 +81,13 @@ class SpeedMeter {
   /// latency + came / bytes_per_s = the time it took. How much of it was latency: what comes behind the first read
   /// shows the bandwidth; but completions come in clusters, so it is bounded by the whole.
   static Pair pair(const Round& r, double now) {
-    double time = std::max((r.came > 0 ? r.last : now) - r.start, kLeastTime), came = r.came;
-    if (r.gave_up && r.asked / std::max(now - r.start, kLeastTime) < came / time) {
-      time = now - r.start;
-      came = r.asked;
+    double time = std::max(r.last - r.start, kLeastTime), came = r.came;
+    const double until_now = std::max(now - r.start, kLeastTime);
+    if (r.gave_up && (came == 0 || (came + r.largest) / until_now < came / time)) {
+      time = until_now;
+      came += r.largest;
     }
-    const double whole = (came > 0 ? came : r.asked) / time;
+    const double whole = came / time;
     if (!r.whole) return {0, whole};
     const double behind = r.last > r.first ? r.later / (r.last - r.first) : kClusters * whole;
     const double bandwidth = r.came > 0 ? std::clamp(behind, whole, kClusters * whole) : whole;
@@ -95,9 +96,11 @@ class SpeedMeter {
 
   void end(double now) {
     if (round_.came == 0 && !round_.gave_up) return;
+    if (!round_.whole && now - round_.start < kLeastRest) return;  // completions come in clusters
     const Pair p = pair(round_, now);
-    // Nothing came: it is slower than that, which is news only if it was thought to be faster.
-    if (round_.came == 0 && (ended_ == 0 || p.bytes_per_s >= median(&Pair::bytes_per_s))) return;
+    // Nothing came: it is slower than that, which is news only if it had the time, and was thought to be faster.
+    if (round_.came == 0 && (now - round_.start < kPatience || ended_ == 0 || p.bytes_per_s >= median(&Pair::bytes_per_s)))
+      return;
     pairs_[ended_++ % kRounds] = p;
     measured_at_ = now;
   }
@@ -112,7 +115,9 @@ class SpeedMeter {
 
   static constexpr std::size_t kRounds = 3;
   static constexpr double kLongestRound = 0.5;  ///< s
-  static constexpr std::uint64_t kLeastReads = 8;  ///< of a round that is cut
+  static constexpr std::uint64_t kLeastReads = 8;  ///< of a round that is cut, if none was given up
+  static constexpr double kLeastRest = 0.1;        ///< s: of what is behind a cut
+  static constexpr double kPatience = 0.02;     ///< s: a read that is given up sooner says nothing
   static constexpr double kClusters = 4;
   static constexpr double kLeastTime = 1e-9;
 

@@ -84,6 +84,19 @@ TEST_F(SpeedTest, ReadsThatWereGivenUpShowThatItIsSlower) {
   EXPECT_NEAR(meter_.speed(now_).bytes_per_s, 1e9, 1e6);
 }
 
+TEST_F(SpeedTest, ReadsThatAreGivenUpBeforeTheyCouldComeSayNothing) {
+  for (int i = 0; i < 3; ++i) round(16, 0.001, 1e9);
+  for (int i = 0; i < 10; ++i) given_up(16, 0.005);
+  EXPECT_NEAR(meter_.speed(now_).bytes_per_s, 1e9, 1e7);
+}
+
+TEST_F(SpeedTest, ATierThatIsAlwaysAskedAndNeverAnswersIsFoundSlow) {
+  for (int i = 0; i < 3; ++i) round(16, 0, 1e9);
+  meter_.started(kPart, now_);  // somebody always waits
+  for (int i = 0; i < 40; ++i) given_up(200, 0.05);
+  EXPECT_LE(meter_.speed(now_).bytes_per_s, 8 * kPart);
+}
+
 TEST_F(SpeedTest, SomeThatCameAndMoreThatDidNot) {
   for (int i = 0; i < 3; ++i) round(16, 0, 1e9);
   for (int k = 0; k < 2; ++k) {
