@@ -44,11 +44,9 @@ BARG_DEVICE std::byte* dynamic_shared() {
   return reinterpret_cast<std::byte*>(barg_dynamic_shared);
 }
 
-// Barriers. All threads of the block; all lanes of the warp; the first or next `threads` threads (a multiple of 32)
-// that meet at barrier `id` in 1..15.
+// Barriers: all threads of the block; all lanes of the warp.
 BARG_DEVICE void sync_block() { __syncthreads(); }
 BARG_DEVICE void sync_warp() { __syncwarp(); }
-BARG_DEVICE void sync_named(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
 // Exchange between the 32 lanes of a warp; orders no memory. T: 4 bytes.
 template <class T>

@@ -82,7 +82,7 @@ class Launch {
   Launch(Device::Impl& device, const LaunchInfo& info, void (*body)(const void*), const void* params)
       : device_(device), info_(info), body_(body), params_(params), name_(kernel_name(info.name)) {
     threads_.resize(static_cast<std::size_t>(info.threads));
-    arena_.resize(kSharedBytes + 128);
+    arena_.resize(kSharedBytes + 128 + kSharedGap);
   }
 
   void run();
@@ -96,7 +96,7 @@ class Launch {
   void collective(Collective what, const Site& where);
   Thread& self() { return threads_[static_cast<std::size_t>(current_)]; }
   const Thread& self() const { return threads_[static_cast<std::size_t>(current_)]; }
-  bool access(Space space, Access what, const void* address, std::size_t bytes, const Site& where);
+  void access(Space space, Access what, const void* address, std::size_t bytes, const Site& where);
   void hooked_access(Access what, const void* address, std::size_t bytes, const Site& where);
   void cp_async16(void* to, const void* from, bool valid, const Site& where);
   void cp_commit();
@@ -152,7 +152,7 @@ class Launch {
   std::vector<Thread> threads_;
   std::vector<std::byte> arena_;
   std::vector<Array> arrays_;
-  std::byte* dynamic_ = nullptr;
+  void* dynamic_ = nullptr;
   std::size_t arena_used_ = 0;
   Context scheduler_;
   ReadySet ready_;
@@ -193,9 +193,7 @@ void Launch::run_block(int x, int y, int z) {
   arrays_.clear();
   acquired_.clear();
   arena_used_ = 0;
-  const auto aligned = (reinterpret_cast<std::uintptr_t>(arena_.data()) + 127) & ~std::uintptr_t{127};
-  dynamic_ = reinterpret_cast<std::byte*>(aligned);
-  if (info_.dynamic_shared > 0) shared_array(&info_, "dynamic shared memory", info_.dynamic_shared);
+  dynamic_ = shared_array(&info_, "dynamic shared memory", info_.dynamic_shared);  // first: it is aligned best
   ready_.clear();
   ended_ = at_barrier_ = 0;
   in_warp_.assign(threads_.size() / kWarp, 0);
@@ -401,7 +399,7 @@ void* Launch::shared_array(const void* declaration, const char* name, std::size_
   const auto aligned = (reinterpret_cast<std::uintptr_t>(arena_.data()) + 127) & ~std::uintptr_t{127};
   std::byte* const p = reinterpret_cast<std::byte*>(aligned) + arena_used_;
   arena_used_ += (bytes + kSharedGap + 15) / 16 * 16;
-  if (p + bytes > arena_.data() + arena_.size()) {
+  if (p + bytes + kSharedGap > arena_.data() + arena_.size()) {
     report(Finding::Kind::kOutside, self().where, std::string("shared memory is full: ") + name);
     give_up();
   }
@@ -419,7 +417,7 @@ const Launch::Array* Launch::array_of(const void* p, std::size_t bytes) const {
   return nullptr;
 }
 
-bool Launch::access(Space space, Access what, const void* address, std::size_t bytes, const Site& where) {
+void Launch::access(Space space, Access what, const void* address, std::size_t bytes, const Site& where) {
   self().where = where;
   const bool shared = space == Space::kShared;
   if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) {
@@ -437,7 +435,6 @@ bool Launch::access(Space space, Access what, const void* address, std::size_t b
   if (a != nullptr) (what == Access::kRead ? a->traffic.read : a->traffic.written) += bytes;
   device_.lint.add(space, where, current_, address, bytes);
   if (hooked()) checked(shared, what, address, bytes, where);
-  return true;
 }
 
 /// A plain load or store, of whatever memory.
@@ -565,8 +562,8 @@ std::uint32_t ballot(bool value, const Site& where) {
   return t.value;
 }
 
-bool access(Space space, Access what, const void* address, std::size_t bytes, const Site& where) {
-  return current_launch->access(space, what, address, bytes, where);
+void access(Space space, Access what, const void* address, std::size_t bytes, const Site& where) {
+  current_launch->access(space, what, address, bytes, where);
 }
 void hooked_access(Access what, const void* address, std::size_t bytes, const Site& where) {
   if (current_launch != nullptr) current_launch->hooked_access(what, address, bytes, where);

@@ -54,8 +54,8 @@ std::uint32_t ballot(bool value, const Site& where);
 
 enum class Space : std::uint8_t { kGlobal, kShared };
 enum class Access : std::uint8_t { kRead, kWrite, kAtomic };
-/// Checks and counts one access of the calling thread, `bytes` in one instruction. False: it must not be done.
-bool access(Space space, Access what, const void* address, std::size_t bytes, const Site& where);
+/// Checks and counts one access of the calling thread, `bytes` in one instruction. Does not return if it lies outside.
+void access(Space space, Access what, const void* address, std::size_t bytes, const Site& where);
 
 void cp_async16(void* shared, const void* from, bool valid, const Site& where);
 void cp_commit();

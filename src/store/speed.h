@@ -51,24 +51,19 @@ class SpeedMeter {
     out.queued_bytes = static_cast<double>(queued_);
     out.measured = ended_ > 0 || round_.came > 0;
     if (!out.measured) return out;
-    if (ended_ == 0) {
-      const Pair p = pair(round_, round_.last);
-      out.latency_s = p.latency;
-      out.bytes_per_s = p.bytes_per_s;
-      out.age_s = now - round_.last;
-      return out;
-    }
-    out.latency_s = median(&Pair::latency);
-    out.bytes_per_s = median(&Pair::bytes_per_s);
-    out.age_s = now - measured_at_;
+    const bool first = ended_ == 0;  // the first round has not ended: what has come of it says
+    const Pair p = first ? pair(round_, round_.last) : Pair{median(&Pair::latency), median(&Pair::bytes_per_s)};
+    out.latency_s = p.latency;
+    out.bytes_per_s = p.bytes_per_s;
+    out.age_s = now - (first ? round_.last : measured_at_);
     return out;
   }
 
  private:
   struct Round {
     double start = 0;
-    bool whole = false;    ///< began with nothing in flight: its latency shows
-    double largest = 0;    ///< bytes of one read
+    bool whole = false;          ///< began with nothing in flight: its latency shows
+    double largest = 0;          ///< bytes of one read
     double came = 0, later = 0;  ///< bytes that came; of them behind the first
     double first = 0, last = 0;  ///< when
     std::uint64_t reads = 0;     ///< that came
@@ -114,10 +109,10 @@ class SpeedMeter {
   }
 
   static constexpr std::size_t kRounds = 3;
-  static constexpr double kLongestRound = 0.5;  ///< s
+  static constexpr double kLongestRound = 0.5;     ///< s
   static constexpr std::uint64_t kLeastReads = 8;  ///< of a round that is cut, if none was given up
   static constexpr double kLeastRest = 0.1;        ///< s: of what is behind a cut
-  static constexpr double kPatience = 0.02;     ///< s: a read that is given up sooner says nothing
+  static constexpr double kPatience = 0.02;        ///< s: a read that is given up sooner says nothing
   static constexpr double kClusters = 4;
   static constexpr double kLeastTime = 1e-9;
 

@@ -42,7 +42,10 @@ std::vector<Schedule> schedules() {
 template <auto Kernel>
 class Trial {
  public:
-  explicit Trial(const Schedule& schedule = {}, const LaunchShape& shape = {.grid_x = 2, .threads = 128}) : device_(schedule) {
+  explicit Trial(const Schedule& schedule = {}, const LaunchShape& shape = {.grid_x = 2, .threads = 128},
+                 const emu::Fault& fault = {})
+      : device_(schedule) {
+    device_.set_fault(fault);
     Args args;
     args.in = static_cast<float*>(device_.allocate(4096, "in"));
     args.out = static_cast<float*>(device_.allocate(4096, "out"));
@@ -69,11 +72,15 @@ class Trial {
   Device device_;
 };
 
+/// The line of a kernel's barrier, wait or release that a fault is seeded at.
+std::uint32_t marked_line = 0;
+
 /// Sums 128 numbers through shared memory.
 BARG_KERNEL block_sum(Args p) {
   BARG_SHARED(float, sums, 128);
   const int t = thread_id();
   sums[t] = p.in[block_x() * 128 + t];
+  marked_line = __LINE__ + 1;
   sync_block();
   for (int width = 64; width >= 1; width /= 2) {
     if (t < width) sums[t] += sums[t + width];
@@ -122,6 +129,7 @@ BARG_KERNEL ring(Args p) {
   float sum = 0;
   for (int row = 0; row < 10; ++row) {
     fetch(row + 1);
+    marked_line = __LINE__ + 1;
     cp_wait<kLeft>();
     sync_block();
     sum += stage[row % 2 * 128 + thread_id()];
@@ -247,6 +255,7 @@ BARG_KERNEL no_warp_barrier(Args p) {
 BARG_KERNEL warp_barrier(Args p) {
   BARG_SHARED(float, v, 128);
   v[thread_id()] = p.in[thread_id()];
+  marked_line = __LINE__ + 1;
   sync_warp();
   p.out[block_x() * 128 + thread_id()] = v[thread_id() ^ 1];
 }
@@ -301,6 +310,7 @@ BARG_KERNEL last_block(Args p) {
   BARG_SHARED(std::int32_t, last, 1);
   p.out[128 + block_x() * 128 + thread_id()] = 1;
   sync_block();
+  marked_line = __LINE__ + 1;
   if (thread_id() == 0) last[0] = kCounted ? publish_count(p.counter) : atomic_add(p.counter, 1);
   sync_block();
   if (last[0] != 1) return;
@@ -346,6 +356,26 @@ TEST(EmulatorFinds, ThreadsThatDoNotMeet) {
   expect_found<half_a_warp>(Kind::kDeadlock, false);
   expect_found<two_collectives>(Kind::kDivergentWarp, false);
   expect_found<left_copies>(Kind::kUnfinishedCopy, false);
+}
+
+/// The kernel as it is has no finding; with the fault at its marked line it has one of `kind`.
+template <auto Kernel>
+void expect_fault_found(emu::Fault::Kind fault, Kind kind, int grid = 2) {
+  const LaunchShape shape{.grid_x = grid, .threads = 128};
+  ASSERT_EQ(Trial<Kernel>({}, shape).text, "");
+  const emu::Fault seeded{.kind = fault, .file_ends_with = "emulator_test.cpp", .line = marked_line};
+  EXPECT_TRUE(Trial<Kernel>({}, shape, seeded).kinds.contains(kind));
+  const emu::Fault elsewhere{.kind = fault, .file_ends_with = "emulator_test.cpp", .line = marked_line + 1000};
+  EXPECT_EQ(Trial<Kernel>({}, shape, elsewhere).text, "");
+}
+
+TEST(EmulatorFinds, SeededFaults) {
+  if (!emu::hooked()) return;
+  using Fault = emu::Fault::Kind;
+  expect_fault_found<block_sum>(Fault::kNoBarrier, Kind::kRace);
+  expect_fault_found<warp_barrier>(Fault::kNoWarpBarrier, Kind::kRace);
+  expect_fault_found<ring<1>>(Fault::kWaitOneLess, Kind::kPending, 1);
+  expect_fault_found<last_block<true>>(Fault::kNoRelease, Kind::kRace);
 }
 
 BARG_KERNEL strided(Args p) {

@@ -119,21 +119,27 @@ struct Search {
 /// Events by which the orders are longer.
 std::size_t longer() { return std::getenv("BARG_TEST_LONG") != nullptr ? 2 : 0; }
 
+/// So few blocks and tokens that short orders of events meet every corner.
+SimConfig crowded(int depth, bool window, int blocks, int seqs) {
+  SimConfig c;
+  c.block_tokens = 2;
+  c.groups = {{0, blocks}};
+  if (window) c.groups.push_back({3, blocks});
+  c.pipeline_depth = depth;
+  c.budget = 4;
+  c.max_num_seqs = seqs;
+  c.max_model_len = 10;
+  c.vocab = 6;
+  c.watermark = 0;
+  c.prefixes = 1;
+  c.prompt_max = 4;
+  return c;
+}
+
 TEST(Exhaustive, EveryShortOrderOfEventsEndsRight) {
   for (int depth : {0, 1, 2}) {
     for (bool window : {false, true}) {
-      SimConfig c;
-      c.block_tokens = 2;
-      c.groups = {{0, 5}};
-      if (window) c.groups.push_back({3, 5});
-      c.pipeline_depth = depth;
-      c.budget = 4;
-      c.max_num_seqs = 3;
-      c.max_model_len = 10;
-      c.vocab = 6;
-      c.watermark = 0;
-      c.prefixes = 1;
-      c.prompt_max = 4;
+      const SimConfig c = crowded(depth, window, 5, 3);
       const std::size_t length = depth == 0 ? 12 : depth == 1 ? 10 : 9;
       Search search{.config = c, .length = length + longer()};
       search.go();
@@ -154,18 +160,7 @@ TEST(Exhaustive, EveryShortOrderOfEventsWithTiersEndsRight) {
   for (int depth : {0, 2}) {
     for (const auto mode : {sched::RestoreMode::kReload, sched::RestoreMode::kBoth}) {
       for (const bool window : {false, true}) {
-        SimConfig c;
-        c.block_tokens = 2;
-        c.groups = {{0, 6}};
-        if (window) c.groups.push_back({3, 6});
-        c.pipeline_depth = depth;
-        c.budget = 4;
-        c.max_num_seqs = 2;
-        c.max_model_len = 10;
-        c.vocab = 6;
-        c.watermark = 0;
-        c.prefixes = 1;
-        c.prompt_max = 4;
+        SimConfig c = crowded(depth, window, 6, 2);
         c.deaf_rate = 1;
         c.tiers.enabled = true;
         c.tiers.planner.mode = mode;
