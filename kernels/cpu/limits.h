@@ -1,7 +1,7 @@
 // What this machine can do at most: the ceilings that benchmarks put beside their figures.
 //
-// Every figure is the best of many short windows on all threads of a device at once: reads of memory far
-// larger than the caches (several streams a thread, huge pages), and register-only loops of the very
+// Every figure is the best of many windows on all threads of a device at once: whole passes over memory far
+// larger than the caches (several streams a thread, huge pages), and short register-only loops of the very
 // instruction that the device's kernels multiply with. A multiply and an add are two operations.
 //
 // Thread rule: as for operations on the device's stream. Takes its own memory and gives it back.
