@@ -41,7 +41,7 @@ def tier_flags(mode, directory, redis_port=None):
     if "dram" in mode:
         flags += ["--kv-tier", "dram:size=2GiB" if mode == "dram" else "dram:size=256MiB"]
     if "disk" in mode:
-        flags += ["--kv-tier", f"disk:path={directory},size=4GiB"]
+        flags += ["--kv-tier", f"disk:path={directory},size=4GiB" + (",admit=all" if "all" in mode else "")]
     if "redis" in mode:
         flags += ["--kv-tier", f"redis:url=redis://127.0.0.1:{redis_port}"]
     return flags
@@ -174,7 +174,7 @@ def main():
     p.add_argument("--barg", default="build/barg", type=lambda s: pathlib.Path(s).resolve())
     p.add_argument("--model", default="smollm2", type=model_path)
     p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--parallel", type=int, default=2, help="requests in flight")
+    p.add_argument("--parallel", type=int, default=4, help="requests in flight")
     p.add_argument("--bytes-per-token", type=int, default=23040, help="KV of one token (barg inspect says it)")
     p.add_argument("--scratch", help="where the disk tier's directory is made (default: the system's temporary one)")
     p.add_argument("--json")
@@ -183,7 +183,7 @@ def main():
     args = p.parse_args()
     parts = set((args.only or "modes,fits,restart").split(","))
     bytes_ = WORKING_SET * args.bytes_per_token
-    modes = ["off", "dram", "dram+disk"] + (["dram+disk+redis"] if shutil.which("redis-server") else [])
+    modes = ["off", "dram", "dram+disk", "dram+disk, admit=all"] + (["dram+disk+redis"] if shutil.which("redis-server") else [])
     command = f"python3 benchmarks/kv_tiers.py --rounds {args.rounds}" + (f" --only {args.only}" if args.only else "")
     results = {m: [] for m in modes}
     text = [f"Measured {datetime.date.today().isoformat()} by `{command}` with {args.model.name}, {args.parallel} requests in "
