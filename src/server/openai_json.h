@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,7 +24,37 @@
 
 namespace barg::server {
 
-enum class Api : std::uint8_t { kChat, kCompletions };
+enum class Api : std::uint8_t { kChat, kCompletions, kResponses, kMessages };
+
+/// What only one protocol's writer needs; made by its parser, read by its writer.
+struct ProtocolExtras {
+  virtual ~ProtocolExtras() = default;
+};
+
+enum class ToolMode : std::uint8_t { kAuto, kNone, kRequired, kNamed };
+
+/// A tool as the request declares it, whatever its protocol.
+struct ToolSpec {
+  std::string name;
+  std::string description;
+  Json parameters;      ///< JSON Schema, or null
+  bool strict = false;
+  bool custom = false;  ///< plain text input (OpenAI's custom tools)
+};
+
+struct ToolOptions {
+  std::vector<ToolSpec> tools;  ///< usable ones only: mode kNone leaves none, allowed_tools those it lists
+  ToolMode mode = ToolMode::kAuto;
+  std::string named;            ///< with kNamed
+  bool parallel = true;
+};
+
+struct ReasoningOptions {
+  std::optional<bool> enabled;        ///< absent: the template's own default
+  std::string effort;                 ///< none ... max, empty: not said
+  std::optional<std::int32_t> budget; ///< most tokens of reasoning; its end is forced then
+  bool show = true;                   ///< false: it is counted and not returned
+};
 
 /// How the answer is to be written; the engine knows nothing of it.
 struct OutputSpec {
@@ -39,6 +70,9 @@ struct OutputSpec {
   bool skip_special_tokens = true;
   bool return_token_ids = false;
   std::int32_t min_tokens = 0;  ///< stop strings do not match in these first tokens
+  ToolOptions tools;
+  ReasoningOptions reasoning;
+  std::shared_ptr<const ProtocolExtras> extras;  ///< may be null
 };
 
 /// One prompt of /v1/completions: text or token ids.
