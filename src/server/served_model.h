@@ -12,6 +12,7 @@
 #include "barg/engine.h"
 #include "barg/tokenizer.h"
 #include "text/chat_template.h"
+#include "text/dialect.h"
 
 namespace barg::server {
 
@@ -26,6 +27,8 @@ struct ServedModel {
   std::shared_ptr<Engine> engine;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const text::ChatTemplate> chat_template;  ///< may be null: chat is then refused
+  /// How its output writes tool calls and reasoning; null: everything is text.
+  std::shared_ptr<const text::BoundDialect> dialect = {};
   SamplingDefaults sampling;
   /// Secret of cache_salt.h; empty (embedders, tests): a request's cache_salt is the salt, whatever its API key.
   std::string salt_secret = {};
