@@ -38,7 +38,8 @@ struct ToolInfo {
 };
 
 struct ParserOptions {
-  std::vector<ToolInfo> tools;   ///< empty: nothing is taken for a call
+  /// Null or empty: nothing is taken for a call. Shared, for a request may ask for 128 choices of megabytes of schemas.
+  std::shared_ptr<const std::vector<ToolInfo>> tools;
   bool inside_reasoning = false; ///< the prompt ended inside an open block
   bool read_reasoning = true;    ///< false: its markers are text, like everything
   bool parallel = true;          ///< false: text behind the first complete call that looks like a second is text
