@@ -62,6 +62,8 @@ class Tokenizer {
   virtual std::string_view token_bytes(TokenId id) const = 0;
   /// Special (control) tokens are skipped by skip_special_tokens.
   virtual bool is_special(TokenId id) const = 0;
+  /// Cut out of the text before everything else, as one token ("<tool_call>"); special or not.
+  virtual bool is_added(TokenId id) const { return is_special(id); }
   /// The ids whose sampling ends a generation (EOS, EOT, EOM, ...), ascending.
   virtual const std::vector<TokenId>& end_ids() const = 0;
   virtual std::optional<TokenId> bos() const = 0;

@@ -74,6 +74,7 @@ class BpeTokenizer final : public Tokenizer {
   bool is_special(TokenId id) const override {
     return id >= 0 && static_cast<std::size_t>(id) < special_.size() && special_[static_cast<std::size_t>(id)];
   }
+  bool is_added(TokenId id) const override { return added_.has(id); }
   const std::vector<TokenId>& end_ids() const override { return end_ids_; }
   std::optional<TokenId> bos() const override { return bos_; }
   std::optional<TokenId> eos() const override { return eos_; }
