@@ -1,0 +1,288 @@
+"""Tools through the official openai client, for one family of models after the other, each found from its template alone:
+plain and streamed answers agree, calls are typed by their schema, histories with calls and results are rendered, and a
+conversation comes to its end. The client's own tool helpers parse what it gets."""
+
+import json
+import unittest
+from typing import List, Optional
+
+import openai
+from pydantic import BaseModel
+
+import scripted
+from scripted import FAMILIES, call, plain, say, token
+
+
+class weather(BaseModel):
+    """Weather of a city."""
+    city: str
+    days: int
+    units: Optional[str] = None
+
+
+class search(BaseModel):
+    query: str
+    tags: List[str]
+
+
+def loose(tool):
+    """The client's tool without `strict`, which needs constrained decoding."""
+    tool["function"]["strict"] = False
+    return tool
+
+
+def tools():
+    return [loose(openai.pydantic_function_tool(weather)), loose(openai.pydantic_function_tool(search)),
+            {"type": "function", "function": {"name": "now"}}]
+
+
+HARD = {"query": 'say "hi" <b>&</b>\n\t{"a": [1, 2]} naïve 日本語 🍃', "tags": ["x", "ÿ", ""]}
+SIMPLE = ("weather", {"city": "Genève", "days": 3})
+CALLS = {
+    "one": [SIMPLE],
+    "empty": [("now", {})],
+    "hard": [("search", HARD)],
+    "two": [SIMPLE, ("search", {"query": "leaf", "tags": []})],
+    "same twice": [SIMPLE, ("weather", {"city": "Oslo", "days": -1})],
+    "empty first": [("now", {}), SIMPLE],
+    "unknown": [("no_such_tool", {"x": 1})],
+    "unknown beside": [("no_such_tool", {"x": 1}), SIMPLE],
+}
+SINGLE = {"harmony"}  # one call, then the model waits
+
+
+class Families:
+    """The tests of one family; FAMILY names it."""
+
+    @classmethod
+    def setUpClass(cls):
+        family = FAMILIES[cls.FAMILY]
+        cls.cases = {k: v for k, v in CALLS.items() if len(v) == 1 or cls.FAMILY not in SINGLE}
+        cls.SCRIPTS = {name: family.script(*calls) for name, calls in cls.cases.items()}
+        cls.SCRIPTS["text"] = cls.text("Sunny, 20 °C.")
+        cls.SCRIPTS["open end"] = {"pieces": [family.calls([SIMPLE])[:-14]], "end": family.eos}
+        super().setUpClass()
+        cls.c = openai.OpenAI(base_url=cls.server.url + "/v1", api_key="none", max_retries=0, timeout=scripted.CALL_S)
+        cls.addClassCleanup(cls.c.close)
+
+    @classmethod
+    def text(cls, words):
+        return words
+
+    def create(self, messages, **kw):
+        messages = say(messages) if isinstance(messages, str) else messages
+        return self.c.chat.completions.create(**{"model": "scripted", "temperature": 0, "messages": messages, "tools": tools(), **kw})
+
+    def accumulate(self, script, **kw):
+        with self.c.chat.completions.stream(model="scripted", temperature=0, messages=say(script), tools=tools(), **kw) as stream:
+            return stream.get_final_completion()
+
+    @staticmethod
+    def calls(message):
+        return [(c.function.name, json.loads(c.function.arguments)) for c in message.tool_calls or []]
+
+    def test_calls(self):
+        for name, wanted in self.cases.items():
+            with self.subTest(name):
+                answer = self.create(name)
+                message = answer.choices[0].message
+                self.assertEqual(self.calls(message), wanted)
+                self.assertEqual(answer.choices[0].finish_reason, "tool_calls")
+                self.assertFalse((message.content or "").strip())
+                ids = [c.id for c in message.tool_calls]
+                self.assertEqual(len(set(ids)), len(ids))
+                self.assertTrue(all(c.type == "function" and c.id for c in message.tool_calls))
+
+    def test_streamed_equals_unstreamed(self):
+        for name in self.cases:
+            with self.subTest(name):
+                plain_message, choice = self.create(name).choices[0].message, self.accumulate(name).choices[0]
+                self.assertEqual([(c.function.name, c.function.arguments) for c in choice.message.tool_calls],
+                                 [(c.function.name, c.function.arguments) for c in plain_message.tool_calls])
+                self.assertEqual((choice.message.content or "", choice.finish_reason), (plain_message.content or "", "tool_calls"))
+
+    def test_the_helper_parses(self):
+        if "two" in self.cases:
+            first, second = self.accumulate("two").choices[0].message.tool_calls
+            self.assertEqual(first.function.parsed_arguments, weather(city="Genève", days=3))
+            self.assertEqual(second.function.parsed_arguments, search(query="leaf", tags=[]))
+        else:
+            [first] = self.accumulate("one").choices[0].message.tool_calls
+            self.assertEqual(first.function.parsed_arguments, weather(city="Genève", days=3))
+
+    def test_without_tools_nothing_is_a_call(self):
+        for off in ({"tools": openai.omit}, {"tools": []}, {"tool_choice": "none"}):
+            with self.subTest(off):
+                answer = self.create("one", **off)
+                self.assertIsNone(answer.choices[0].message.tool_calls)
+                self.assertEqual(answer.choices[0].finish_reason, "stop")
+
+    def test_a_conversation(self):
+        messages = say("one", text="What is the weather? ")
+        message = self.create(messages).choices[0].message
+        messages.append(message)  # as the client's examples do: the object itself
+        for c in message.tool_calls:
+            messages.append({"role": "tool", "tool_call_id": c.id, "content": f'{{"degrees": 20}} [[script text]]'})
+        answer = self.create(messages)
+        self.assertEqual(answer.choices[0].message.content, "Sunny, 20 °C.")
+        self.assertEqual(answer.choices[0].finish_reason, "stop")
+
+    def test_a_call_that_breaks_off_is_not_lost(self):
+        for stream in (False, True):
+            choice = (self.accumulate if stream else self.create)("open end").choices[0]
+            shown = (choice.message.content or "") + "".join(c.function.name + c.function.arguments for c in choice.message.tool_calls or [])
+            self.assertIn("weather", shown)
+            self.assertIn("Gen", shown)
+            self.assertIn(choice.finish_reason, ("stop", "tool_calls"))
+
+    def test_cut_by_length(self):
+        for cut in (5, 12, 20):
+            answer = self.create("one", max_tokens=cut)
+            self.assertEqual(answer.choices[0].finish_reason, "length")
+
+
+class Hermes(Families, scripted.Case):
+    FAMILY = "hermes"
+
+
+class Qwen3(Families, scripted.Case):
+    FAMILY = "qwen3"
+
+
+class Qwen3Coder(Families, scripted.Case):
+    FAMILY = "qwen3_coder"
+
+
+class Llama3Json(Families, scripted.Case):
+    FAMILY = "llama3_json"
+
+
+class Mistral(Families, scripted.Case):
+    FAMILY = "mistral"
+
+    def test_its_ids_come_back(self):
+        self.assertRegex(self.create("one").choices[0].message.tool_calls[0].id, r"[A-Za-z0-9]{9}")
+
+    def test_foreign_ids_are_rendered(self):
+        messages = say("one") + [
+            {"role": "assistant", "content": None, "tool_calls": [{"id": "call_1234567890abcdef", "type": "function",
+                                                                   "function": {"name": "now", "arguments": "{}"}}]},
+            {"role": "tool", "tool_call_id": "call_1234567890abcdef", "content": "[[script text]]"}]
+        self.assertEqual(self.create(messages).choices[0].message.content, "Sunny, 20 °C.")
+
+
+class DeepSeekV31(Families, scripted.Case):
+    FAMILY = "deepseek_v31"
+
+
+class KimiK2(Families, scripted.Case):
+    FAMILY = "kimi_k2"
+
+    def test_its_ids_come_back(self):
+        self.assertIn("functions.weather:0", self.create("one").choices[0].message.tool_calls[0].id)
+
+
+class Glm45(Families, scripted.Case):
+    FAMILY = "glm45"
+
+
+class Harmony(Families, scripted.Case):
+    FAMILY = "harmony"
+
+    @classmethod
+    def text(cls, words):
+        return ["<|channel|>analysis<|message|>Think.<|end|><|start|>assistant<|channel|>final<|message|>", words]
+
+    def test_channels(self):
+        message = self.create("text").choices[0].message
+        self.assertEqual((message.reasoning_content, message.content), ("Think.", "Sunny, 20 °C."))
+
+
+class Choice(scripted.Case):
+    """What the client's helpers ask for and tool_choice, on one family."""
+    FAMILY = "qwen3"
+    SCRIPTS = {"one": call("weather", city="Rome", days=1), "two": call("weather", city="Rome", days=1) + "\n" + call("now"),
+               "text": "Sunny.", "around": ["Before. ", call("now"), "\nAfter."],
+               "closing": [token("<tool_call>"), '\n{"name": "search", "arguments": {"query": "a', plain("</tool_call>"),
+                           'b", "tags": []}}\n', token("</tool_call>")],
+               "broken": [token("<tool_call>"), '\n{"name": weather, oops}\n', token("</tool_call>"), "tail"],
+               "partial": '{"name": "weather", "arguments": {}}'}
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.c = openai.OpenAI(base_url=cls.server.url + "/v1", api_key="none", max_retries=0, timeout=scripted.CALL_S)
+        cls.addClassCleanup(cls.c.close)
+
+    def create(self, script, **kw):
+        return self.c.chat.completions.create(**{"model": "scripted", "temperature": 0, "messages": say(script), "tools": tools(), **kw})
+
+    def refused(self, param, **kw):
+        for stream in (False, True):
+            with self.assertRaises(openai.BadRequestError) as caught:
+                self.create("one", stream=stream, **kw)
+            self.assertEqual(caught.exception.code, "unsupported_parameter")
+            self.assertIn(param, caught.exception.param)
+
+    def test_what_needs_constrained_decoding_is_refused_by_name(self):
+        self.refused("tool_choice", tool_choice="required")
+        self.refused("tool_choice", tool_choice={"type": "function", "function": {"name": "weather"}})
+        self.refused("strict", tools=[openai.pydantic_function_tool(weather)])
+        self.refused("response_format", response_format={"type": "json_object"}, tools=openai.omit)
+
+    def test_parse_is_refused_clearly(self):
+        for kw in ({"response_format": weather}, {"tools": [openai.pydantic_function_tool(weather)]}):
+            with self.assertRaises(openai.BadRequestError) as caught:
+                self.c.chat.completions.parse(model="scripted", messages=say("one"), **kw)
+            self.assertEqual(caught.exception.code, "unsupported_parameter")
+
+    def test_a_tool_that_is_not_there(self):
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.create("one", tool_choice={"type": "function", "function": {"name": "nothing"}})
+        self.assertIn("tool_choice", caught.exception.param)
+
+    def test_allowed_tools(self):
+        allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "weather"}}]}}
+        message = self.create("one", tool_choice=allowed).choices[0].message
+        self.assertEqual(message.tool_calls[0].function.name, "weather")
+
+    def test_one_call_at_a_time(self):
+        message = self.create("two", parallel_tool_calls=False).choices[0].message
+        self.assertEqual([c.function.name for c in message.tool_calls], ["weather"])
+        self.assertEqual(len(self.create("two", parallel_tool_calls=True).choices[0].message.tool_calls), 2)
+
+    def test_text_around_a_call(self):
+        message = self.create("around").choices[0].message
+        self.assertIn("Before.", message.content)
+        self.assertIn("After.", message.content)
+        self.assertEqual([c.function.name for c in message.tool_calls], ["now"])
+
+    def test_a_closing_tag_inside_a_string(self):
+        [c] = self.create("closing").choices[0].message.tool_calls
+        self.assertEqual(json.loads(c.function.arguments), {"query": "a</tool_call>b", "tags": []})
+
+    def test_a_malformed_call_is_text(self):
+        choice = self.create("broken").choices[0]
+        self.assertIsNone(choice.message.tool_calls)
+        self.assertIn("oops", choice.message.content)
+        self.assertIn("tail", choice.message.content)
+        self.assertEqual(choice.finish_reason, "stop")
+
+    def test_json_that_is_an_answer(self):
+        self.assertEqual(self.create("partial").choices[0].message.content, self.SCRIPTS["partial"])
+
+    def test_custom_tools(self):
+        custom = {"type": "custom", "custom": {"name": "shell", "description": "Runs a command."}}
+        answer = self.create("text", tools=[custom, *tools()])
+        self.assertEqual(answer.choices[0].message.content, "Sunny.")
+
+    def test_legacy_functions(self):
+        answer = self.c.chat.completions.create(model="scripted", temperature=0, messages=say("one"),
+                                                functions=[{"name": "weather", "parameters": {"type": "object"}}])
+        message = answer.choices[0].message
+        name = message.tool_calls[0].function.name if message.tool_calls else message.function_call.name
+        self.assertEqual(name, "weather")
+
+
+if __name__ == "__main__":
+    unittest.main()
