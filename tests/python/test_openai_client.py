@@ -3,6 +3,7 @@
 Run by tests/end_to_end/run.py, or by hand: BARG_URL=http://127.0.0.1:8000 python -m unittest test_openai_client
 The model may be any: nothing here depends on what it says, only on how the answer is put."""
 
+import json
 import os
 import unittest
 import urllib.request
@@ -12,6 +13,8 @@ import openai
 BASE = os.environ.get("BARG_URL", "http://127.0.0.1:8000")
 KEY = os.environ.get("BARG_API_KEY", "none")
 HI = [{"role": "user", "content": "Hello there"}]
+TOOLS = [{"type": "function", "function": {"name": "weather", "description": "Weather of a city.", "parameters": {
+    "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]
 
 
 def client(**kw):
@@ -125,6 +128,38 @@ class Chat(Base):
         self.assertIsInstance(r.choices[0].message.content, str)
 
 
+class Tools(Base):
+    """What any model does with them: it may call or not, the answer is well formed either way."""
+
+    def test_given(self):
+        r = self.chat(tools=TOOLS, max_tokens=24, extra_body={"ignore_eos": True})
+        message = r.choices[0].message
+        self.assertTrue(message.content or message.tool_calls)
+        for call in message.tool_calls or []:
+            self.assertTrue(call.id and call.function.name)
+            json.loads(call.function.arguments)
+        with self.c.chat.completions.stream(model=self.model, messages=HI, max_tokens=24, temperature=0, tools=TOOLS,
+                                            extra_body={"ignore_eos": True}) as stream:
+            stream.until_done()
+            streamed = stream.current_completion_snapshot.choices[0]
+        self.assertEqual(streamed.message.content or "", message.content or "")
+        self.assertEqual([c.function for c in streamed.message.tool_calls or []], [c.function for c in message.tool_calls or []])
+        self.assertEqual(streamed.finish_reason, r.choices[0].finish_reason)
+
+    def test_a_history_with_calls(self):
+        history = [*HI, {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}]},
+            {"role": "tool", "tool_call_id": "call_1", "content": "20 degrees"}]
+        self.assertGreater(self.chat(messages=history, tools=TOOLS).usage.prompt_tokens, self.chat(tools=TOOLS).usage.prompt_tokens)
+
+    def test_reasoning_options_are_accepted(self):
+        for options in ({"reasoning_effort": "none"}, {"reasoning_effort": "high"}, {"extra_body": {"thinking_token_budget": 3}},
+                        {"extra_body": {"include_reasoning": False, "chat_template_kwargs": {"enable_thinking": True}}}):
+            r = self.chat(**options)
+            self.assertGreaterEqual(r.usage.completion_tokens_details.reasoning_tokens, 0)
+            self.assertLessEqual(r.usage.completion_tokens_details.reasoning_tokens, r.usage.completion_tokens)
+
+
 class Completions(Base):
     def test_prompts_in_all_shapes(self):
         self.assertEqual(self.complete().object, "text_completion")
@@ -212,8 +247,7 @@ class Errors(Base):
     def test_unsupported(self):
         self.check(openai.BadRequestError, 400, "unsupported_parameter", "response_format",
                    response_format={"type": "json_object"})
-        self.check(openai.BadRequestError, 400, "unsupported_parameter", "tools",
-                   tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}])
+        self.check(openai.BadRequestError, 400, "unsupported_parameter", "tool_choice", tools=TOOLS, tool_choice="required")
 
     def test_context_length(self):
         limit = self.c.models.retrieve(self.model).max_model_len
