@@ -19,11 +19,12 @@
 
 namespace barg::text {
 
-/// How reasoning is told from the answer. Empty strings: the model has none.
+/// How reasoning is told from the answer. Empty strings: the model has none. The generation prompt may end inside
+/// the block or behind a closed one; what a given prompt does is found from its end (reasoning_open).
 struct ReasoningMarkers {
-  std::string open, close;
-  /// The generation prompt of this template may end inside the block or behind a closed one; what a given prompt
-  /// does is found from its end (reasoning_open).
+  std::string open = {}, close = {};
+  /// What some families write around the answer behind it (<response>); no part of the answer.
+  std::string answer_open = {}, answer_close = {};
   bool operator==(const ReasoningMarkers&) const = default;
 };
 
@@ -32,7 +33,9 @@ struct Dialect;  // dialect_spec.h: the declarative description, private to src/
 /// All dialects, the generic one last. Names are stable: configuration and `barg inspect` show them.
 std::span<const Dialect* const> dialects();
 std::string_view dialect_name(const Dialect& dialect);
-/// nullptr if there is none of that name.
+/// What it looks like, for people.
+std::string_view dialect_summary(const Dialect& dialect);
+/// By its name or one that another server gives it ("qwen3_xml"); nullptr if there is none.
 const Dialect* find_dialect(std::string_view name);
 
 /// What a chat template says about its model's output.
@@ -44,6 +47,8 @@ struct DetectedDialect {
 
 /// Reads the markers that a template's source holds; never renders. An empty source gives the generic dialect.
 DetectedDialect detect_dialect(std::string_view template_source);
+/// The reasoning markers of a template whose dialect was named by hand.
+ReasoningMarkers reasoning_of(std::string_view template_source, const Dialect& dialect);
 
 class BoundDialect {
  public:
