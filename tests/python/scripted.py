@@ -11,7 +11,7 @@
 
 A prompt names its script by `[[script NAME]]`, the last one in it counts: say(NAME) makes such messages. A script is text,
 a list of pieces, or an object (script.h). The server is started once a class, on a free port, and ends with it; its log
-is printed when a test failed. BARG_SCRIPTED_SERVER is its path."""
+is printed when a test failed. BARG_TEST_SCRIPTED_SERVER is its path."""
 
 import faulthandler
 import http.client
@@ -29,7 +29,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 DATA = ROOT / "tests" / "data"
-PROGRAM = pathlib.Path(os.environ.get("BARG_SCRIPTED_SERVER") or ROOT / "build" / "tests" / "barg_scripted_server")
+PROGRAM = pathlib.Path(os.environ.get("BARG_TEST_SCRIPTED_SERVER") or ROOT / "build" / "tests" / "barg_scripted_server")
 START_S, CALL_S, MODULE_S = 60, 30, 240
 
 faulthandler.dump_traceback_later(MODULE_S, exit=True)  # a hang ends with the place where it hangs

@@ -149,7 +149,7 @@ int failed(cli::Io& io, const Error& error) {
 
 int serve(cli::Invocation& invocation) {
   for (const char* needed : {"--tokenizer", "--scripts"}) {
-    if (!invocation.has(needed)) return failed(invocation.io, {ErrorCode::kMissingParameter, std::string(needed) + " is needed", {}, 0});
+    if (!invocation.has(needed)) return failed(invocation.io, Error{ErrorCode::kMissingParameter, std::string(needed) + " is needed", {}, 0});
   }
   const Config& config = invocation.settings.config;
   log::configure(log::Level::kInfo, false);

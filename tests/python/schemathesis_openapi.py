@@ -1,0 +1,49 @@
+"""Schemathesis over /openapi.json of the scripted server: whatever it sends, no 5xx and no status that the document does not
+name. Runs with a new seed again and again until the time is over; the seed of a failure is printed.
+
+    schemathesis_openapi.py [--seconds 600] [--seed N]"""
+
+import argparse
+import faulthandler
+import pathlib
+import random
+import subprocess
+import sys
+import time
+
+import scripted
+
+SCRIPTS = {"default": [scripted.token("<think>"), "\nhm\n", scripted.token("</think>"), "\n\nBarg is a leaf. 🍃\n", scripted.call("f", x=1)]}
+
+
+def run(url, seed):
+    """True if nothing was found."""
+    program = pathlib.Path(sys.executable).with_name("st")
+    command = [program, "--no-color", "run", f"{url}/openapi.json", "--checks", "not_a_server_error,status_code_conformance",
+               "--max-examples", "60", "--continue-on-failure", "--request-timeout", "20", "--seed", str(seed), "--workers", "2",
+               "--suppress-health-check", "all"]
+    return subprocess.run([str(c) for c in command]).returncode == 0
+
+
+def main():
+    faulthandler.cancel_dump_traceback_later()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int)
+    args = parser.parse_args()
+    end, seed, ok = time.monotonic() + args.seconds, args.seed if args.seed is not None else random.randrange(1 << 32), True
+    with scripted.Server(SCRIPTS, options=["--max-model-len", "512"]) as server:
+        while True:
+            print(f"seed {seed}", flush=True)
+            ok &= run(server.url, seed)
+            alive = server.process.poll() is None
+            if not ok or not alive or args.seed is not None or time.monotonic() > end:
+                break
+            seed += 1
+        if not ok or not alive:
+            print(f"failed with seed {seed}; the server is {'alive' if alive else 'dead'}, its log ends:\n{server.output()[-3000:]}")
+    return 0 if ok and alive else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
