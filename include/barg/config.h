@@ -60,6 +60,9 @@ struct ServerOptions {
   double queue_timeout_s = 60;             ///< waiting longer than this before the first step ends in 503
   double shutdown_timeout_s = 30;          ///< SIGTERM lets running requests finish for this long
   double sse_ping_s = 15;                  ///< comment line on a silent stream
+  bool strip_volatile_lines = true;        ///< agents' counters leave the system prompt (Messages)
+  std::uint64_t idempotency_memory_bytes = 64ULL << 20;  ///< answers kept for retries; 0 = the header is ignored
+  double idempotency_ttl_s = 600;          ///< how long after their end
 };
 
 struct LogOptions {
