@@ -60,6 +60,8 @@ struct ServerOptions {
   double queue_timeout_s = 60;             ///< waiting longer than this before the first step ends in 503
   double shutdown_timeout_s = 30;          ///< SIGTERM lets running requests finish for this long
   double sse_ping_s = 15;                  ///< comment line on a silent stream
+  std::uint64_t responses_store_bytes = 256 << 20;  ///< answers of /v1/responses kept in memory; 0 = none
+  double responses_store_ttl_s = 86'400;   ///< and for how long after they are finished
   bool strip_volatile_lines = true;        ///< agents' counters leave the system prompt (Messages)
   std::uint64_t idempotency_memory_bytes = 64ULL << 20;  ///< answers kept for retries; 0 = the header is ignored
   double idempotency_ttl_s = 600;          ///< how long after their end
