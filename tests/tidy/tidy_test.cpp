@@ -30,7 +30,8 @@ const std::map<std::string, std::set<std::string>> kArrows = {
     {"engine", {"sched", "kv", "runtime", "text", "store"}},
     {"server", {"engine", "text"}},
     {"bench", {"engine", "runtime", "model", "kernels", "kv", "store", "sched/plan.h"}},
-    {"cli", {"bench", "server", "engine", "runtime", "model", "kernels", "text", "store"}},
+    {"conform", {}},
+    {"cli", {"bench", "conform", "server", "engine", "runtime", "model", "kernels", "text", "store"}},
 };
 
 struct Source {
