@@ -373,6 +373,15 @@ std::vector<RequestId> Scheduler::unscheduled_since(double t) const {
   return out;
 }
 
+std::int32_t Scheduler::cached_tokens(const Request& request) {
+  if (!config_.kv.enable_prefix_caching || request.sampling.prompt_logprobs) return 0;
+  const kv::KvSeq s = kv_.open(kv::root_key(config_.key_root, request.cache_salt));
+  const kv::TokenView log{request.prompt, {}, request.spans};
+  const std::int32_t tokens = kv_.match(s, log, log.size());
+  kv_.close(s);
+  return tokens;
+}
+
 QueueFacts Scheduler::facts() const {
   QueueFacts f;
   f.waiting = waiting_.size();

@@ -50,8 +50,8 @@ struct SchedulerConfig {
   kv::ManagerOptions kv;
   std::string key_root;         ///< RunnerInfo::key_root
   std::int32_t bypass_max = 8;  ///< sequences that may overtake one that waits for blocks
-  /// Prefill stretches a step to at most this many times the step of its decodes alone (or a third of the
-  /// inter-token target, if that is more): tokens of a stream come evenly, not just in time.
+  /// Prefill stretches a step to at most this many times the step that all who are in or about to enter will take
+  /// once they decode (or a third of the inter-token target, if that is more): tokens come evenly, not just in time.
   double stretch_max = 3;
   TierRules tiers;  ///< disabled: nothing of tiers costs anything
 };
@@ -151,6 +151,8 @@ class Scheduler {
   std::vector<RequestId> unscheduled_since(double t) const;
 
   QueueFacts facts() const;
+  /// Tokens of the prompt that admission would find in the device's pool now.
+  std::int32_t cached_tokens(const Request& request);
   const Counters& counters() const { return counters_; }
   const CostModel& cost_model() const { return cost_; }
   const kv::KvManager& kv() const { return kv_; }
@@ -195,7 +197,8 @@ class Scheduler {
   void preempt(Sequence& s);
   void give_back(Sequence& s);
   void add_rows(Sequence& s, std::int32_t rows);
-  double allowed_seconds(double decodes) const;
+  std::int64_t joining() const;
+  double allowed_seconds(const StepCost& decodes, std::int32_t count) const;
   void allow_prefill();
   std::int32_t chunk(std::int32_t start, std::int32_t outstanding, bool share) const;
   std::int32_t rows_within_target(std::int32_t start, std::int32_t most) const;

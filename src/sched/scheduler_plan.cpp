@@ -180,16 +180,33 @@ void Scheduler::add_rows(Sequence& s, std::int32_t rows) {
 
 // ---- how much prefill
 
-/// Of a step whose decodes alone take `decodes`.
-double Scheduler::allowed_seconds(double decodes) const {
-  const double target = config_.options.itl_target_ms / 1e3;
-  const double even = std::max(config_.stretch_max * decodes, target / 3);
-  return std::max(std::min(target, even), kPrefillShare * decodes);
+/// Waiting sequences that would find a place and blocks now.
+std::int64_t Scheduler::joining() const {
+  const std::int64_t waiting = waiting_.size();
+  if (waiting == 0) return 0;
+  const auto places = config_.options.max_num_seqs - static_cast<std::int64_t>(running_.size());
+  std::int64_t most = std::min(waiting, std::max<std::int64_t>(0, places));
+  const std::vector<std::int64_t> keep = kept_blocks();
+  const auto mean = static_cast<std::int32_t>(waiting_.tokens() / waiting);
+  for (std::int32_t g = 0; g < kv_.num_groups(); ++g) {
+    const std::int64_t room = std::max<std::int64_t>(0, kv_.available(g) - keep[static_cast<std::size_t>(g)]);
+    most = std::min(most, room / std::max<std::int64_t>(1, kv_.blocks_needed(g, mean, config_.max_rows)));
+  }
+  return most;
 }
 
-void Scheduler::allow_prefill() {
-  draft_.allowed_s = allowed_seconds(draft_.items.empty() ? 0 : cost_.predict(draft_.cost));
+/// Of a step with these decodes, `count` of them. Streams are even at the pace that they will have once everyone who
+/// is in or about to be in decodes too: a burst of prompts is not computed in crumbs because its first streams are fast.
+double Scheduler::allowed_seconds(const StepCost& decodes, std::int32_t count) const {
+  const double target = config_.options.itl_target_ms / 1e3;
+  if (count == 0) return target;
+  const auto all = static_cast<double>(joining() + static_cast<std::int64_t>(running_.size())) / count;
+  const double pace = cost_.predict({decodes.rows * all, decodes.keys * all});
+  const double even = std::max(config_.stretch_max * pace, target / 3);
+  return std::max(std::min(target, even), kPrefillShare * cost_.predict(decodes));
 }
+
+void Scheduler::allow_prefill() { draft_.allowed_s = allowed_seconds(draft_.cost, draft_.decodes); }
 
 /// Rows of the next chunk of a sequence. A chunk that cannot finish takes half if others could use the rest.
 std::int32_t Scheduler::chunk(std::int32_t start, std::int32_t outstanding, bool share) const {

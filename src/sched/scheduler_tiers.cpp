@@ -198,13 +198,16 @@ std::int32_t Scheduler::window_end(const Restore& r, std::int32_t first, std::in
 
 PrefillLoad Scheduler::prefill_load() const {
   PrefillLoad p{.cost = &cost_, .decodes = {}, .chunk_rows = config_.max_rows, .step_s = 0};
+  std::int32_t count = 0;
   for (const Sequence* s : running_) {
-    if (s->decoding()) p.decodes += StepCost::of(s->scheduled, 1);
+    if (!s->decoding()) continue;
+    p.decodes += StepCost::of(s->scheduled, 1);
+    ++count;
   }
-  if (p.decodes.rows <= 0) return p;
+  if (count == 0) return p;
   const double rows = std::min<double>(config_.max_rows, cost_.trusted_rows()) - p.decodes.rows;
   p.chunk_rows = std::max(1, static_cast<std::int32_t>(rows));
-  p.step_s = allowed_seconds(cost_.predict(p.decodes));
+  p.step_s = allowed_seconds(p.decodes, count);
   return p;
 }
 
