@@ -1,35 +1,41 @@
-// What a template expects of its messages, read off its AST, and messages brought into that shape.
+// Messages as clients write them, and as templates want them. Two steps, with history_calls.h and history_roles.h
+// between them:
 //
-// Clients send what servers accept; templates are written for what transformers passes. Pure functions, any
-// thread. They change structure only, never text: what a template renders is what the client wrote.
+//   canonical_messages   one spelling of everything: roles, tool calls, reasoning, text parts
+//   present_messages     content, arguments and reasoning in the form that this template reads
+//
+// A canonical message has `role` (system, developer where the template knows it, user, assistant, tool, or what
+// the client wrote if that is none of the known ones), `content` (null, a string or a list of {type: text, text}
+// parts), of an assistant also `tool_calls` (non-empty, {id?, type, function: {name, arguments}}) and
+// `reasoning_content` (a string); other members as the client sent them.
+//
+// Pure functions, any thread. They change structure only, never text: what a template renders is what the client
+// wrote.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "barg/result.h"
 #include "base/json.h"
-#include "text/jinja/template.h"
+#include "text/history_traits.h"
+#include "text/history_trust.h"
 
 namespace barg::text {
 
-struct TemplateTraits {
-  bool wants_parts = false;      ///< loops over a message's content
-  bool checks_string = false;    ///< ... and tells strings from lists itself
-  bool checks_null = false;      ///< asks whether content is none
-  bool knows_developer = false;  ///< names the role
-  bool string_arguments =
-      false;  ///< tool-call arguments as JSON text rather than an object (found by trying)
-};
+/// Errors name the field (`messages[2].content[0].type`). REQUIRES an array of objects with a string `role` each
+/// (else kInvalidValue).
+Result<Json> canonical_messages(const Json& messages, const TemplateTraits& traits);
 
-TemplateTraits read_traits(const jinja::TemplateAst& ast);
+/// REQUIRES canonical messages. What it writes into them itself is marked in `own`.
+Json present_messages(Json messages, const TemplateTraits& traits, OwnWords& own);
 
-/// `messages` as the template wants them. Errors name the field (`messages[2].content[0].type`).
-/// REQUIRES an array of objects with a string `role` each (else kInvalidValue).
-Result<Json> normalise_messages(const Json& messages, const TemplateTraits& traits);
-
-/// All system messages joined (blank line between) into one in front; nullopt-like null if there is nothing
-/// to do.
-Json merge_system_messages(const Json& messages);
+/// The text of a canonical content: parts joined by line feeds, null as "".
+std::string content_text(const Json* content);
+/// Contents behind each other, a blank line between them; parts stay parts. Null entries are no content.
+Json join_contents(const std::vector<const Json*>& contents);
+bool content_empty(const Json* content);
+void remove_member(Json& object, std::string_view key);
 
 /// Appends `marker` to the text of the last message; false if it has no text.
 bool append_to_last(Json& messages, const std::string& marker);

@@ -4,7 +4,14 @@
 #include <array>
 #include <vector>
 
+#include "base/hash.h"
 #include "text/chat_messages.h"
+#include "text/dialect.h"
+#include "text/history_calls.h"
+#include "text/history_probe.h"
+#include "text/history_roles.h"
+#include "text/history_tools.h"
+#include "text/history_trust.h"
 
 namespace barg::text {
 
@@ -36,12 +43,58 @@ constexpr std::array<std::string_view, 19> kReserved = {"messages",
                                                         "range",
                                                         "loop"};
 
+// A probe is a few short messages: a template that needs more for it is not worth waiting for.
+constexpr jinja::Limits kProbeLimits = {.steps = 200'000,
+                                        .string_bytes = 1 << 20,
+                                        .output_bytes = 1 << 20,
+                                        .work_bytes = 8 << 20,
+                                        .work_per_input_byte = 16};
+
 struct Named {
   std::string name;
   std::string source;
   TemplatePtr parsed;
   TemplateTraits traits;
 };
+
+TemplateCapabilities capabilities_of(const TemplateTraits& t) {
+  TemplateCapabilities c;
+  c.tools = t.tools;
+  c.tool_calls = t.calls;
+  c.parallel_tool_calls = t.calls && t.parallel_calls;
+  c.tool_results = t.calls && t.results;
+  c.system_role = t.system;
+  c.reasoning_history = t.reasoning.kind != ReasoningPlace::Kind::kNowhere;
+  c.thinking_switch = t.thinking_variables.empty() ? "" : t.thinking_variables.front();
+  c.effort_variable = t.effort_variable;
+  c.budget_variable = t.budget_variable;
+  c.prompt = t.prompt;
+  c.prompt_thinking = t.prompt_thinking;
+  c.prompt_answer = t.prompt_answer;
+  return c;
+}
+
+bool filled(const Json& list) { return list.is_array() && list.size() > 0; }
+
+bool needs_own_words(const TemplateTraits& traits, const Json& tools) {
+  return traits.reasoning.kind == ReasoningPlace::Kind::kContent ||
+         (filled(tools) && !traits.tools && !traits.call_example.empty());
+}
+
+// Canonical messages in the shape that the template takes.
+Json shape(const Json& canonical, const TemplateTraits& traits, const Json& tools, OwnWords& own) {
+  Json messages = shape_calls(canonical, traits);
+  const auto replace = [&](Json changed) {
+    if (!changed.is_null()) messages = std::move(changed);
+  };
+  if (filled(tools) && !traits.tools) {
+    messages = add_to_system(std::move(messages), describe_tools(tools, traits.call_example, own));
+  }
+  if (!traits.late_system) replace(merge_system_messages(messages));
+  if (!traits.system) replace(system_to_user(messages));
+  if (traits.alternates) replace(merge_neighbours(messages));
+  return present_messages(std::move(messages), traits, own);
+}
 
 Json special_from_config(const Json& config, std::string_view role) {
   const Json* v = config.find(role);
@@ -84,14 +137,33 @@ class ChatTemplateImpl final : public ChatTemplate {
  public:
   ChatTemplateImpl(std::vector<Named> templates, std::vector<std::pair<std::string, Json>> specials)
       : templates_(std::move(templates)), specials_(std::move(specials)) {
-    for (Named& t : templates_) t.traits.string_arguments = needs_string_arguments(t);
+    for (Named& t : templates_) probe(t);
+    if (!templates_.empty()) capabilities_ = capabilities_of(choose(true, false).traits);
   }
 
   bool has_template() const override { return !templates_.empty(); }
 
   const std::string& source() const override {
     static const std::string kNone;
-    return templates_.empty() ? kNone : choose({}).source;
+    return templates_.empty() ? kNone : choose(false, false).source;
+  }
+
+  const std::string& tools_source() const override {
+    return templates_.empty() ? source() : choose(true, false).source;
+  }
+
+  const TemplateCapabilities& capabilities() const override { return capabilities_; }
+
+  AppliedOptions applied(const ChatPrompt& prompt) const override {
+    if (templates_.empty()) return {};
+    const Named& chosen = choose(prompt);
+    AppliedOptions out = apply_options(chosen.traits, prompt.thinking, prompt.reasoning_effort, prompt.kwargs);
+    if (filled(prompt.tools)) {
+      const bool own = chosen.traits.tools;
+      out.options.push_back({"tools", own ? "tools" : "", own ? "by the template" : "described in a system message",
+                             AppliedOption::How::kApplied});
+    }
+    return out;
   }
 
   Result<MarkedString> render(const ChatPrompt& prompt) const override {
@@ -102,29 +174,37 @@ class ChatTemplateImpl final : public ChatTemplate {
     }
     if (auto ok = check_kwargs(prompt.kwargs); !ok) return std::unexpected(ok.error());
     const Named& chosen = choose(prompt);
-    auto messages = normalise_messages(prompt.messages, chosen.traits);
-    if (!messages) return std::unexpected(messages.error());
-    auto rendered = render_messages(chosen, prompt, *messages);
-    if (rendered) return rendered;
-    // Some templates refuse several system messages, or one that is not first: they get one.
-    const Json merged = merge_system_messages(*messages);
-    if (merged.is_null()) return rendered;
-    auto again = render_messages(chosen, prompt, merged);
+    const auto canonical = canonical_messages(prompt.messages, chosen.traits);
+    if (!canonical) return std::unexpected(canonical.error());
+    const Json extra =
+        apply_options(chosen.traits, prompt.thinking, prompt.reasoning_effort, prompt.kwargs).variables;
+    const auto with = [&](const TemplateTraits& traits) {
+      return render_messages({*chosen.parsed, traits, prompt, extra}, *canonical);
+    };
+    auto rendered = with(chosen.traits);
+    if (rendered || rendered.error().param != "messages") return rendered;
+    // The probes did not foresee what this template objects to: it gets the simplest conversation.
+    TemplateTraits simple = chosen.traits;
+    simple.late_system = false;
+    simple.alternates = true;
+    auto again = with(simple);
     return again ? again : rendered;
   }
 
  private:
-  const Named& choose(const ChatPrompt& prompt) const {
+  const Named& choose(const ChatPrompt& prompt) const { return choose(filled(prompt.tools), filled(prompt.documents)); }
+
+  const Named& choose(bool tools, bool documents) const {
     const auto named = [&](std::string_view name) -> const Named* {
       for (const Named& t : templates_) {
         if (t.name == name) return &t;
       }
       return nullptr;
     };
-    if (prompt.tools.is_array() && prompt.tools.size() > 0) {
+    if (tools) {
       if (const Named* t = named("tool_use")) return *t;
     }
-    if (prompt.documents.is_array() && prompt.documents.size() > 0) {
+    if (documents) {
       if (const Named* t = named("rag")) return *t;
     }
     const Named* t = named("default");
@@ -145,43 +225,53 @@ class ChatTemplateImpl final : public ChatTemplate {
     return {};
   }
 
-  Result<MarkedString> render_messages(const Named& t, const ChatPrompt& prompt, const Json& messages) const {
-    if (!prompt.continue_final_message) return run(t, prompt, messages, prompt.add_generation_prompt);
-    return continued(t, prompt, messages);
+  struct Job {
+    const jinja::Template& t;
+    const TemplateTraits& traits;
+    const ChatPrompt& prompt;
+    const Json& extra;  // variables besides the prompt's own
+  };
+
+  Result<MarkedString> render_messages(const Job& job, const Json& canonical) const {
+    OwnWords own = needs_own_words(job.traits, job.prompt.tools) ? OwnWords(canonical) : OwnWords();
+    const Json messages = shape(canonical, job.traits, job.prompt.tools, own);
+    auto out = job.prompt.continue_final_message ? continued(job, messages)
+                                                 : run(job, messages, job.prompt.add_generation_prompt);
+    if (out) own.give_back(*out);
+    return out;
   }
 
-  Result<MarkedString> run(const Named& t, const ChatPrompt& prompt, const Json& messages,
-                           bool generation) const {
+  Result<MarkedString> run(const Job& job, const Json& messages, bool generation) const {
+    const ChatPrompt& prompt = job.prompt;
     const Json none = nullptr, add = generation;
-    const bool no_tools = !prompt.tools.is_array() || prompt.tools.size() == 0;
-    const bool no_documents = !prompt.documents.is_array() || prompt.documents.size() == 0;
     std::vector<jinja::Variable> variables = {
         {"messages", &messages, false},
-        {"tools", no_tools ? &none : &prompt.tools, false},
-        {"documents", no_documents ? &none : &prompt.documents, false},
+        {"tools", job.traits.takes_tools && filled(prompt.tools) ? &prompt.tools : &none, false},
+        {"documents", filled(prompt.documents) ? &prompt.documents : &none, false},
         {"add_generation_prompt", &add, true},
     };
     for (const auto& [name, text] : specials_) variables.push_back({name, &text, true});
     if (prompt.kwargs.is_object()) {
       for (const auto& [name, value] : prompt.kwargs.as_object()) variables.push_back({name, &value, false});
     }
-    auto out = t.parsed->render(variables, {.now = prompt.now, .allow_mutation = true});
+    for (const auto& [name, value] : job.extra.as_object()) variables.push_back({name, &value, false});
+    auto out = job.t.render(variables, {.now = prompt.now, .allow_mutation = true});
     if (!out) return fail(ErrorCode::kInvalidValue, "chat template: " + out.error().message, "messages");
     return out;
   }
 
   // As transformers: a marker goes behind the last message, and the prompt ends where it shows.
-  Result<MarkedString> continued(const Named& t, const ChatPrompt& prompt, const Json& messages) const {
+  Result<MarkedString> continued(const Job& job, const Json& messages) const {
+    // No message can hold a digest of all of them.
     const std::string all = dump_json(messages);
-    std::string word = "CONTINUE_FINAL_MESSAGE";
-    while (all.find(word) != all.npos) word += "_X";
+    const std::string word = "CONTINUE_" + hex(sha256(all.data(), all.size()));
     Json marked = messages;
     const auto refuse = [](const char* why) {
       return fail(ErrorCode::kInvalidValue, why, "continue_final_message");
     };
     if (!append_to_last(marked, word + " "))
       return refuse("continue_final_message: the last message has no text");
-    auto out = run(t, prompt, marked, false);
+    auto out = run(job, marked, false);
     if (!out) return out;
     const std::size_t at = out->text.rfind(word);
     if (at == out->text.npos) {
@@ -199,37 +289,41 @@ class ChatTemplateImpl final : public ChatTemplate {
     return out;
   }
 
-  // Whether arguments come through as an object; if not, as text. Asked once, when the template is loaded.
-  bool needs_string_arguments(Named t) const {
-    const auto shows = [&](const Json& arguments) {
-      ChatPrompt p;
-      p.now.emplace();
-      p.now->tm_mday = 1;
-      p.now->tm_year = 100;
-      const Json function = Json::object({{"name", "probe_name"}, {"arguments", arguments}});
-      Json call = Json::object({{"id", "probecall"}, {"type", "function"}, {"function", function}});
-      p.messages = Json(Json::Array{
-          Json::object({{"role", "user"}, {"content", "question"}}),
-          Json::object(
-              {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", Json(Json::Array{call})}})});
-      const Json parameters = Json::object({{"type", "object"}, {"properties", Json::object()}});
-      const Json tool =
-          Json::object({{"name", "probe_name"}, {"description", "d"}, {"parameters", parameters}});
-      p.tools = Json(Json::Array{Json::object({{"type", "function"}, {"function", tool}})});
-      t.traits.string_arguments = arguments.is_string();
-      const auto messages = normalise_messages(p.messages, t.traits);
-      const auto out = messages ? run(t, p, *messages, false) : fail(ErrorCode::kInternal, "");
-      return out && out->text.find("probe_value") != out->text.npos;
+  // What the AST does not say about a template is asked once, when it is loaded.
+  void probe(Named& t) const {
+    const auto bounded = jinja::Template::parse(t.source, kProbeLimits);
+    if (!bounded) return;
+    ChatPrompt prompt;
+    prompt.now.emplace();
+    prompt.now->tm_mday = 1;
+    prompt.now->tm_year = 100;
+    const ProbeRender render = [&](const TemplateTraits& traits, const Probe& probe) -> std::optional<MarkedString> {
+      const auto canonical = canonical_messages(probe.messages, traits);
+      if (!canonical) return std::nullopt;
+      prompt.tools = probe.tools;
+      OwnWords none;
+      auto out = run({**bounded, traits, prompt, probe.variables}, shape(*canonical, traits, probe.tools, none),
+                     probe.generation);
+      return out ? std::optional(std::move(*out)) : std::nullopt;
     };
-    const Json object = Json::object({{"probe_key", "probe_value"}});
-    return !shows(object) && shows(Json(dump_json(object, {.spaces = true})));
+    const auto eos = std::find_if(specials_.begin(), specials_.end(), [](const auto& s) { return s.first == "eos_token"; });
+    probe_traits(t.traits, detect_dialect(t.source).reasoning,
+                 eos == specials_.end() ? std::string() : eos->second.as_string(), render);
   }
 
   std::vector<Named> templates_;
   std::vector<std::pair<std::string, Json>> specials_;
+  TemplateCapabilities capabilities_;
 };
 
 }  // namespace
+
+AppliedOptions ChatTemplate::applied(const ChatPrompt&) const { return {}; }
+
+const TemplateCapabilities& ChatTemplate::capabilities() const {
+  static const TemplateCapabilities kNone;
+  return kNone;
+}
 
 Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::create(const VocabData& vocab,
                                                                  const Tokenizer* tokenizer,

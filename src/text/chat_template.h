@@ -4,10 +4,15 @@
 // list of tokenizer_config.json); the one named "tool_use" when tools are given, else "default". A model
 // without any is still an object: render() then refuses with kUnsupported, completions go on working.
 //
-// The conversation is normalised before it is rendered, because clients write what servers accept and
-// templates are written for what transformers passes: content parts become strings where the template wants
-// strings, null content and null tool_calls disappear, tool-call arguments become objects, `developer`
-// becomes `system` and several system messages one, where the template does not know better.
+// The conversation is normalised before it is rendered, because clients write what servers accept and templates are
+// written for what transformers passes. One step a file, all driven by the template's traits (history_traits.h),
+// which are read off its AST and found by rendering probes when it is loaded:
+//
+//   chat_messages.h    one spelling of roles, parts, calls and reasoning; and at the end the form this template reads
+//   history_calls.h    ids, names and order of tool calls and results
+//   history_roles.h    system messages and alternation, where the template objects
+//   history_tools.h    tools in words, where the template knows none
+//   history_options.h  thinking and effort as the template's own variables
 //
 // Immutable after create() and safe from any number of threads at once. It renders text; it never tokenises,
 // and it knows nothing of HTTP. Templates are hostile input: every render has limits (jinja/template.h).
@@ -21,6 +26,8 @@
 #include "barg/result.h"
 #include "barg/tokenizer.h"
 #include "base/json.h"
+#include "text/history_options.h"
+#include "text/history_traits.h"
 #include "text/marked_string.h"
 
 namespace barg::text {
@@ -34,7 +41,25 @@ struct ChatPrompt {
   bool add_generation_prompt = true;
   bool continue_final_message = false;  ///< the prompt ends inside the last message; excludes the flag above
   Json kwargs;                          ///< object of extra variables (`chat_template_kwargs`), or null
+  std::optional<bool> thinking;         ///< asked on or off; absent = the template's default
+  std::string reasoning_effort;         ///< "none" (thinking off), "minimal" .. "max"; "" = not said
   std::optional<std::tm> now;           ///< what strftime_now() sees; absent = local time
+};
+
+/// What a template can do, found when it was loaded: for `barg inspect`, /v1/models and explain.
+struct TemplateCapabilities {
+  bool tools = false;                ///< shows tools itself; else they are described in a system message
+  bool tool_calls = false;           ///< shows calls of the history in the model's own format
+  bool parallel_tool_calls = false;  ///< ... several of one message
+  bool tool_results = false;
+  bool system_role = false;
+  bool reasoning_history = false;  ///< shows reasoning of earlier messages (of those it chooses to)
+  std::string thinking_switch;     ///< the variable that turns thinking on and off, "" if none
+  std::string effort_variable;     ///< takes reasoning_effort, "" if none
+  std::string budget_variable;     ///< takes a number of tokens, "" if none
+  PromptEnd prompt = PromptEnd::kPlain;           ///< of the generation prompt where nothing is said
+  PromptEnd prompt_thinking = PromptEnd::kPlain;  ///< thinking on
+  PromptEnd prompt_answer = PromptEnd::kPlain;    ///< thinking off
 };
 
 class ChatTemplate {
@@ -52,9 +77,17 @@ class ChatTemplate {
   /// `continue_final_message` where the last message does not show in the prompt.
   virtual Result<MarkedString> render(const ChatPrompt& prompt) const = 0;
 
+  /// What render() makes of the request's wishes (tools, thinking, effort): for `explain`.
+  virtual AppliedOptions applied(const ChatPrompt& prompt) const;
+
+  /// Of the template that a request with tools gets. The same object for the life of this one.
+  virtual const TemplateCapabilities& capabilities() const;
+
   virtual bool has_template() const = 0;
   /// The source that render() uses without tools ("" if none): for `barg inspect` and reasoning detection.
   virtual const std::string& source() const = 0;
+  /// The one that it uses with tools: what tells the dialect of the answers.
+  virtual const std::string& tools_source() const { return source(); }
 };
 
 /// Renders one template with `context` (an object: its members are the template's variables), as transformers

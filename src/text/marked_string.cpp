@@ -15,4 +15,9 @@ std::vector<MarkedText> MarkedString::pieces() const {
   return out;
 }
 
+std::string_view MarkedString::trusted_tail() const {
+  const std::size_t from = untrusted.empty() ? 0 : untrusted.back().second;
+  return std::string_view(text).substr(from);
+}
+
 }  // namespace barg::text

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,10 @@ struct MarkedString {
   /// The text as alternating pieces for Tokenizer::encode_marked. The views point into `text`, so they live
   /// as long as this object stays where it is.
   std::vector<MarkedText> pieces() const;
+
+  /// What the template wrote behind the last byte of a client: where a rendered prompt says whether reasoning is
+  /// open. Views `text`.
+  std::string_view trusted_tail() const;
 };
 
 }  // namespace barg::text
