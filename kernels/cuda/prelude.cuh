@@ -4,7 +4,7 @@
 // Rules for kernels: no PTX, no `__shared__`, no `<<<>>>`, no threadIdx outside this file; a barrier or wait is one
 // unqualified call on its own line (`sync_block();`, `cp_wait<1>();`); warp collectives are called by all 32 lanes;
 // floats are never added by atomics; every fused multiply-add is written as fma(). Vectors of 16 bytes are moved by
-// load16/store16, so that they stay one access. A value that another block wrote in this launch is read by
+// load16/store16 (8: store8), so that they stay one access. A value that another block wrote in this launch is read by
 // load_published() after publish_count() said that it is there, and in no other way.
 //
 // Addresses: `shared` arguments point into BARG_SHARED arrays or dynamic_shared(), all others into global memory.
@@ -20,13 +20,24 @@
 #define BARG_DEVICE __device__ __forceinline__
 /// `BARG_SHARED(float, sums, 32);` one array of the block, 16-byte aligned. Its contents are undefined at first.
 #define BARG_SHARED(type, name, count) __shared__ __align__(16) type name[count]
+/// Before a loop of a constant number of turns: arrays that it indexes stay in registers.
+#define BARG_UNROLL _Pragma("unroll")
 
 namespace barg::cuda {
 
-/// 16 bytes in registers.
+/// 16 and 8 bytes in registers.
 struct alignas(16) Vec16 {
   std::uint32_t x[4];
 };
+struct alignas(8) Vec8 {
+  std::uint32_t x[2];
+};
+
+/// `x`. On the emulated device a test may seed an error here: emu::Fault::Kind::kValue.
+template <class T>
+BARG_DEVICE T seeded(const char*, T x) {
+  return x;
+}
 
 // Who asks. One-dimensional blocks; grids of up to three dimensions.
 BARG_DEVICE int thread_id() { return static_cast<int>(threadIdx.x); }
@@ -62,10 +73,13 @@ BARG_DEVICE T shuffle_up(T v, int distance) {  ///< lanes below `distance` keep 
   return __shfl_up_sync(0xffffffffu, v, distance);
 }
 BARG_DEVICE std::uint32_t ballot(bool v) { return __ballot_sync(0xffffffffu, v); }
+/// The number of the lowest bit that is set; one must be.
+BARG_DEVICE int lowest_bit(std::uint32_t mask) { return __ffs(static_cast<int>(mask)) - 1; }
 
 // Global memory.
 BARG_DEVICE Vec16 load16(const void* p) { return *static_cast<const Vec16*>(p); }
 BARG_DEVICE void store16(void* p, const Vec16& v) { *static_cast<Vec16*>(p) = v; }
+BARG_DEVICE void store8(void* p, const Vec8& v) { *static_cast<Vec8*>(p) = v; }
 /// Read once: not kept in L1. For memory that nobody writes during the launch.
 BARG_DEVICE Vec16 load16_stream(const void* p) {
   Vec16 v;
@@ -78,6 +92,7 @@ BARG_DEVICE Vec16 load16_stream(const void* p) {
 // Shared memory, the same.
 BARG_DEVICE Vec16 shared_load16(const void* shared) { return *static_cast<const Vec16*>(shared); }
 BARG_DEVICE void shared_store16(void* shared, const Vec16& v) { *static_cast<Vec16*>(shared) = v; }
+BARG_DEVICE void shared_store8(void* shared, const Vec8& v) { *static_cast<Vec8*>(shared) = v; }
 
 // Asynchronous copies of a thread, 16 bytes each, past L1. `valid` false: zeros, and `from` is not read (it may be
 // anything). Copies since the last cp_commit() are a group; cp_wait<N>() returns when at most the N latest groups
@@ -168,6 +183,12 @@ BARG_DEVICE std::uint32_t pack2(float low, float high) {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
   return r;
 }
+/// The products of two pairs of bf16, each rounded once.
+BARG_DEVICE std::uint32_t multiply_bfloat2(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t r;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(0x80008000u));  // + -0: a product's sign stays
+  return r;
+}
 
 // Between blocks of one launch.
 BARG_DEVICE std::int32_t atomic_add(std::int32_t* p, std::int32_t v) { return atomicAdd(p, v); }
@@ -185,6 +206,22 @@ BARG_DEVICE std::int32_t publish_count(std::int32_t* counter) {
 BARG_DEVICE float load_published(const float* p) {
   float v;
   asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(v) : "l"(__cvta_generic_to_global(p)) : "memory");
+  return v;
+}
+BARG_DEVICE Vec16 load16_published(const void* p) {
+  Vec16 v;
+  asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x[0]), "=r"(v.x[1]), "=r"(v.x[2]), "=r"(v.x[3])
+               : "l"(__cvta_generic_to_global(p))
+               : "memory");
+  return v;
+}
+BARG_DEVICE Vec8 load8_published(const void* p) {
+  Vec8 v;
+  asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];"
+               : "=r"(v.x[0]), "=r"(v.x[1])
+               : "l"(__cvta_generic_to_global(p))
+               : "memory");
   return v;
 }
 

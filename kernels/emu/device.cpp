@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 
 #include "emu/hooks.h"
 
@@ -27,27 +28,33 @@ const char* kind_name(Finding::Kind kind) {
 }
 
 std::string show(const Site& where) {
-  if (where.pc != nullptr) return line_of(where.pc);
+  if (where.pc != nullptr) return lines_of({where.pc}).front();
   if (where.file == nullptr) return "?";
   const std::string file = where.file;
   return file.substr(file.rfind('/') + 1) + ":" + std::to_string(where.line);
 }
 
-std::string line_of(const void* pc) {
+std::vector<std::string> lines_of(const std::vector<const void*>& pcs) {
+  std::vector<std::string> lines;
   Dl_info info{};
-  if (::dladdr(pc, &info) == 0 || info.dli_fname == nullptr) return "?";
-  // A position-independent program is looked up by its offset; the call lies before where it returns to.
-  const auto offset = static_cast<std::size_t>(static_cast<const char*>(pc) - static_cast<const char*>(info.dli_fbase)) - 1;
-  char command[512];
-  std::snprintf(command, sizeof(command), "addr2line -e '%s' %#zx 2>/dev/null", info.dli_fname, offset);
-  std::string line;
-  if (FILE* pipe = ::popen(command, "r")) {
-    char buffer[512];
-    if (std::fgets(buffer, sizeof(buffer), pipe) != nullptr) line = buffer;
-    ::pclose(pipe);
+  if (!pcs.empty() && ::dladdr(pcs.front(), &info) != 0 && info.dli_fname != nullptr) {
+    std::ostringstream command;
+    command << "addr2line -e '" << info.dli_fname << "'" << std::hex;
+    // A position-independent program is looked up by its offset; the call lies before where it returns to.
+    for (const void* pc : pcs) command << " " << static_cast<const char*>(pc) - static_cast<const char*>(info.dli_fbase) - 1;
+    command << " 2>/dev/null";
+    if (FILE* pipe = ::popen(command.str().c_str(), "r")) {
+      char buffer[512];
+      while (std::fgets(buffer, sizeof(buffer), pipe) != nullptr) {
+        std::string line = buffer;
+        line = line.substr(line.rfind('/') + 1);
+        lines.push_back(line.substr(0, line.find_first_of(" \n")));
+      }
+      ::pclose(pipe);
+    }
   }
-  line = line.substr(line.rfind('/') + 1);
-  return line.substr(0, line.find_first_of(" \n"));
+  lines.resize(pcs.size(), "?");
+  return lines;
 }
 
 Device::Impl::Impl(const Schedule& s) : schedule(s), random(s.seed) {

@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -59,12 +60,26 @@ struct SiteCount {
   std::uint64_t units = 0, ideal = 0;  ///< 32-byte sectors of global memory; cycles of the 32 shared banks
 };
 
-/// A seeded fault of the emulated program, by which the tests prove that they see such faults.
+/// A seeded fault of the emulated program, by which the tests prove that they see such faults: of a wrapper's call at
+/// a line, or of a value that the kernel passed through seeded().
 struct Fault {
-  enum class Kind : std::uint8_t { kNone, kNoBarrier, kNoWarpBarrier, kWaitOneLess, kNoRelease };
+  enum class Kind : std::uint8_t {
+    kNone,
+    kNoBarrier,      ///< sync_block() returns at once
+    kNoWarpBarrier,  ///< sync_warp()
+    kWaitOneLess,    ///< cp_wait<n>() is cp_wait<n + 1>()
+    kNoRelease,      ///< publish_count() orders nothing
+    kNoCopy,         ///< cp_async16() copies nothing
+    kCopyAlways,     ///< cp_async16() takes every source to be valid
+    kTransposed,     ///< ldmatrix_x4() is ldmatrix_x4_trans(), and the other way round
+    kWrongLanes,     ///< mma_16816() takes a[1] for a[2]
+    kValue,          ///< seeded(name, x) gives value(x)
+  };
   Kind kind = Kind::kNone;
-  std::string file_ends_with;
+  std::string file_ends_with{};
   std::uint32_t line = 0;
+  std::string name{};
+  std::function<double(double)> value{};
 };
 
 class Device {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "emu/machine.h"
 
@@ -11,7 +12,7 @@ namespace barg::emu {
 /// Called by the hooks.
 void hooked_access(Access what, const void* address, std::size_t bytes, const Site& where);
 
-/// "file:line" of an address of code, by addr2line; "?" without it.
-std::string line_of(const void* pc);
+/// "file:line" of addresses of this program's code, by one addr2line, which takes its time; "?" without it.
+std::vector<std::string> lines_of(const std::vector<const void*>& pcs);
 
 }  // namespace barg::emu

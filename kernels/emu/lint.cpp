@@ -4,6 +4,7 @@
 #include <set>
 
 #include "emu/device.h"
+#include "emu/hooks.h"
 
 namespace barg::emu {
 namespace {
@@ -73,9 +74,15 @@ void Lint::end_block() {
 }
 
 std::vector<SiteCount> Lint::take() {
+  std::vector<const void*> pcs;
+  for (const auto& [where, count] : counts_) {
+    if (where.first.pc != nullptr) pcs.push_back(where.first.pc);
+  }
+  std::vector<std::string> lines = lines_of(pcs);
   std::vector<SiteCount> out;
+  std::size_t next = 0;
   for (auto& [where, count] : counts_) {
-    count.where = show(where.first);
+    count.where = where.first.pc != nullptr ? std::move(lines[next++]) : show(where.first);
     out.push_back(std::move(count));
   }
   counts_.clear();

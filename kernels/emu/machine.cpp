@@ -102,6 +102,8 @@ class Launch {
   void cp_commit();
   void cp_wait(int left, const Site& where);
   std::int32_t publish_count(std::int32_t* counter, const Site& where);
+  bool fault_at(Fault::Kind kind, const Site& where) const;
+  const Fault& fault() const { return device_.fault; }
 
  private:
   struct Array {
@@ -130,7 +132,6 @@ class Launch {
   std::string census() const;
   void give_up();                  ///< the launch is over; does not return on a fiber
   void yield();
-  bool fault_at(Fault::Kind kind, const Site& where) const;
   void complete_warp(int first);
   void move_matrices(Thread* lanes, bool transposed);
   void multiply(Thread* lanes, bool bf16);
@@ -472,6 +473,8 @@ bool Launch::ordered(std::uint32_t block, int thread, std::uint32_t clock) const
 }
 
 void Launch::cp_async16(void* to, const void* from, bool valid, const Site& where) {
+  if (fault_at(Fault::Kind::kNoCopy, where)) return;
+  if (fault_at(Fault::Kind::kCopyAlways, where)) valid = true;
   access(Space::kShared, Access::kWrite, to, 16, where);
   if (valid) access(Space::kGlobal, Access::kRead, from, 16, where);
   Copy copy{static_cast<std::byte*>(to), valid ? static_cast<const std::byte*>(from) : nullptr, false};
@@ -543,6 +546,13 @@ void* shared_array(const void* declaration, const char* name, std::size_t bytes)
   return current_launch->shared_array(declaration, name, bytes);
 }
 void* dynamic_shared() { return current_launch->dynamic_shared(); }
+
+bool seeding() { return current_launch->fault().kind == Fault::Kind::kValue; }
+double seeded(const char* name, double x) {
+  const Fault& fault = current_launch->fault();
+  return fault.name == name ? fault.value(x) : x;
+}
+
 void sync_block(const Site& where) { current_launch->sync_block(where); }
 void sync_warp(const Site& where) { current_launch->sync_warp(where); }
 
@@ -577,6 +587,7 @@ void cp_wait(int left, const Site& where) { current_launch->cp_wait(left, where)
 
 void ldmatrix_x4(std::uint32_t* r, const void* shared, bool transposed, const Site& where) {
   access(Space::kShared, Access::kRead, shared, 16, where);
+  if (current_launch->fault_at(Fault::Kind::kTransposed, where)) transposed = !transposed;
   Thread& t = current_launch->self();
   t.in[0] = shared;
   t.out = r;
@@ -585,7 +596,8 @@ void ldmatrix_x4(std::uint32_t* r, const void* shared, bool transposed, const Si
 
 void mma_16816(float* d, const std::uint32_t* a, const std::uint32_t* b, bool bf16, const Site& where) {
   Thread& t = current_launch->self();
-  t.in[0] = a;
+  const std::uint32_t wrong[4] = {a[0], a[2], a[1], a[3]};
+  t.in[0] = current_launch->fault_at(Fault::Kind::kWrongLanes, where) ? wrong : a;
   t.in[1] = b;
   t.out = d;
   current_launch->collective(bf16 ? Collective::kMmaBf16 : Collective::kMmaF16, where);
@@ -615,6 +627,14 @@ Vec16 load16_stream(const void* p, Site where) { return read16(emu::Space::kGlob
 Vec16 shared_load16(const void* shared, Site where) { return read16(emu::Space::kShared, shared, where); }
 void store16(void* p, const Vec16& v, Site where) { write16(emu::Space::kGlobal, p, v, where); }
 void shared_store16(void* shared, const Vec16& v, Site where) { write16(emu::Space::kShared, shared, v, where); }
+void store8(void* p, const Vec8& v, Site where) {
+  emu::access(emu::Space::kGlobal, emu::Access::kWrite, p, 8, where);
+  std::memcpy(p, v.x, 8);
+}
+void shared_store8(void* shared, const Vec8& v, Site where) {
+  emu::access(emu::Space::kShared, emu::Access::kWrite, shared, 8, where);
+  std::memcpy(shared, v.x, 8);
+}
 
 std::int32_t atomic_add(std::int32_t* p, std::int32_t v, Site where) {
   emu::access(emu::Space::kGlobal, emu::Access::kAtomic, p, 4, where);
@@ -631,6 +651,13 @@ std::uint32_t shared_atomic_add(std::uint32_t* shared, std::uint32_t v, Site whe
 float load_published(const float* p, Site where) {
   emu::access(emu::Space::kGlobal, emu::Access::kRead, p, 4, where);
   return *p;
+}
+Vec16 load16_published(const void* p, Site where) { return read16(emu::Space::kGlobal, p, where); }
+Vec8 load8_published(const void* p, Site where) {
+  emu::access(emu::Space::kGlobal, emu::Access::kRead, p, 8, where);
+  Vec8 v;
+  std::memcpy(v.x, p, 8);
+  return v;
 }
 
 }  // namespace barg::cuda

@@ -45,6 +45,10 @@ const Place& place();
 void* shared_array(const void* declaration, const char* name, std::size_t bytes);
 void* dynamic_shared();
 
+/// The number that a test put in place of one that the kernel computed: Fault::Kind::kValue.
+bool seeding();
+double seeded(const char* name, double x);
+
 void sync_block(const Site& where);
 void sync_warp(const Site& where);
 

@@ -9,6 +9,7 @@
 
 #define BARG_KERNEL inline void
 #define BARG_DEVICE inline
+#define BARG_UNROLL
 #define BARG_SHARED(type, name, count)                             \
   static constexpr char name##_declaration = 0;                    \
   type* const name = static_cast<type*>(::barg::emu::shared_array( \
@@ -22,6 +23,14 @@ using Here = std::source_location;
 struct alignas(16) Vec16 {
   std::uint32_t x[4];
 };
+struct alignas(8) Vec8 {
+  std::uint32_t x[2];
+};
+
+template <class T>
+T seeded(const char* name, T x) {
+  return emu::seeding() ? static_cast<T>(emu::seeded(name, static_cast<double>(x))) : x;
+}
 
 inline int thread_id() { return emu::place().thread; }
 inline int block_threads() { return emu::place().launch->threads; }
@@ -49,13 +58,16 @@ T shuffle_up(T v, int distance, Site where = Here::current()) {
   return std::bit_cast<T>(emu::exchange(emu::Exchange::kUp, std::bit_cast<std::uint32_t>(v), distance, where));
 }
 inline std::uint32_t ballot(bool v, Site where = Here::current()) { return emu::ballot(v, where); }
+inline int lowest_bit(std::uint32_t mask) { return std::countr_zero(mask); }
 
 // Moved by the machine, not by the kernel's own code, so that the checker sees one access of 16 bytes.
 Vec16 load16(const void* p, Site where = Here::current());
 void store16(void* p, const Vec16& v, Site where = Here::current());
+void store8(void* p, const Vec8& v, Site where = Here::current());
 Vec16 load16_stream(const void* p, Site where = Here::current());
 Vec16 shared_load16(const void* shared, Site where = Here::current());
 void shared_store16(void* shared, const Vec16& v, Site where = Here::current());
+void shared_store8(void* shared, const Vec8& v, Site where = Here::current());
 
 inline void cp_async16(void* shared, const void* from, bool valid, Site where = Here::current()) {
   emu::cp_async16(shared, from, valid, where);
@@ -95,6 +107,13 @@ std::uint32_t pack2(float low, float high) {
   else
     return ops::f32_to_f16(low) | static_cast<std::uint32_t>(ops::f32_to_f16(high)) << 16;
 }
+inline std::uint32_t multiply_bfloat2(std::uint32_t a, std::uint32_t b) {
+  const auto product = [&](int e) {
+    const auto x = static_cast<std::uint16_t>(a >> 16 * e), y = static_cast<std::uint16_t>(b >> 16 * e);
+    return ops::f32_to_bf16(ops::bf16_to_f32(x) * ops::bf16_to_f32(y));
+  };
+  return product(0) | static_cast<std::uint32_t>(product(1)) << 16;
+}
 
 std::int32_t atomic_add(std::int32_t* p, std::int32_t v, Site where = Here::current());
 std::uint32_t shared_atomic_add(std::uint32_t* shared, std::uint32_t v, Site where = Here::current());
@@ -102,6 +121,8 @@ inline std::int32_t publish_count(std::int32_t* counter, Site where = Here::curr
   return emu::publish_count(counter, where);
 }
 float load_published(const float* p, Site where = Here::current());
+Vec16 load16_published(const void* p, Site where = Here::current());
+Vec8 load8_published(const void* p, Site where = Here::current());
 
 inline void pdl_wait() {}
 inline void pdl_release() {}

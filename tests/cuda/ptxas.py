@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Holds what nvcc makes of kernels/cuda/*.cu against tests/cuda/registers.txt: no kernel has a spill or a stack frame, none
+takes more registers than its row allows, and the PTX of those that are marked so has mma.sync and 16-byte cp.async.
+
+    tests/cuda/ptxas.py NVCC SOURCE_DIR ARCH...        as in: ptxas.py nvcc . 80 90 100 120
+"""
+import concurrent.futures
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+FLAGS = ["-std=c++20", "-O3", "-fmad=false", "-Xcompiler", "-Wno-unused", "-Xptxas", "-v", "-cubin", "--keep"]
+ENTRY = re.compile(r"Compiling entry function '(\w+)' for")
+FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+REGISTERS = re.compile(r"Used (\d+) registers")
+
+
+def table(path):
+    """Rows: a pattern of the kernel's name, the most registers, and perhaps `mma`."""
+    rows = []
+    for line in path.read_text().splitlines():
+        if line.strip() and not line.startswith("#"):
+            pattern, most, *marks = line.split()
+            rows.append((re.compile(pattern), int(most), "mma" in marks))
+    return rows
+
+
+def names(mangled):
+    out = subprocess.run(["c++filt"], input="\n".join(mangled), text=True, capture_output=True, check=True).stdout
+    short = re.sub(r"barg::cuda::|^void |\(KvType\)|\(Half\)|\([A-Z]\w*\)$| ", "", out, flags=re.M)
+    return dict(zip(mangled, short.splitlines()))
+
+
+def compiled(nvcc, root, source, arch):
+    """(kernel, registers, stack, spilled bytes) of each kernel, and the PTX."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = subprocess.run(
+            [nvcc, *FLAGS, "--keep-dir", folder, f"-arch=sm_{arch}", "-I", root / "include", "-I", root / "kernels",
+             "-o", f"{folder}/out.cubin", source], text=True, capture_output=True)
+        if run.returncode != 0:
+            sys.exit(f"{source}, sm_{arch}:\n{run.stdout}{run.stderr}")
+        kernels = []
+        for part in re.split(r"(?=Compiling entry function)", run.stdout + run.stderr)[1:]:
+            frame, used = FRAME.search(part), REGISTERS.search(part)
+            kernels.append((ENTRY.search(part)[1], int(used[1]), int(frame[1]), int(frame[2]) + int(frame[3])))
+        ptx = "".join(p.read_text() for p in pathlib.Path(folder).glob("*.ptx"))
+        return kernels, ptx
+
+
+def main():
+    nvcc, root, archs = sys.argv[1], pathlib.Path(sys.argv[2]).resolve(), sys.argv[3:]
+    rows = table(root / "tests/cuda/registers.txt")
+    wrong = []
+    jobs = [(s, a) for a in archs for s in sorted((root / "kernels/cuda").glob("*.cu"))]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        results = pool.map(lambda job: compiled(nvcc, root, *job), jobs)
+        for (source, arch), (kernels, ptx) in zip(jobs, results):
+            called = names([k[0] for k in kernels])
+            for mangled, registers, stack, spilled in kernels:
+                name = called[mangled]
+                print(f"sm_{arch} {registers:4} registers  {name}")
+                row = next((r for r in rows if r[0].fullmatch(name)), None)
+                where = f"sm_{arch} {name}"
+                if row is None:
+                    wrong.append(f"{where}: no row in tests/cuda/registers.txt")
+                    continue
+                if stack or spilled:
+                    wrong.append(f"{where}: {stack} bytes of stack, {spilled} bytes spilled")
+                if registers > row[1]:
+                    wrong.append(f"{where}: {registers} registers, {row[1]} are allowed")
+                body = re.search(r"\.entry " + mangled + r"\b.*?\n}\n", ptx, re.S)[0]
+                if row[2] and not ("mma.sync.aligned.m16n8k16" in body
+                                   and re.search(r"cp\.async\.cg\.shared\.global \[.*?\], \[.*?\], 16,", body)):
+                    wrong.append(f"{where}: no mma.sync or no cp.async of 16 bytes")
+    print(*wrong, sep="\n")
+    sys.exit(1 if wrong else 0)
+
+
+main()
