@@ -166,7 +166,7 @@ constexpr Dialect kGlm = {.name = "glm",
                           .forms = kGlmForms};
 
 // -- Qwen3-Coder, Qwen3.5/3.6, Nemotron-3, Step-3.5; Seed-OSS writes the same without newlines. Models leave the
-// outer tag out now and then.
+// outer tag out now and then; the inner one is no token, so alone it counts at the start only: a quoted call is none.
 constexpr Tags kQwenTags = {.key_open = "<parameter=",
                             .key_ends = {{{">", Typing::kSchema}}},
                             .value_close = "</parameter>",
@@ -175,7 +175,8 @@ constexpr Tags kSeedTags = {.key_open = "<parameter=",
                             .key_ends = {{{">", Typing::kSchema}}},
                             .value_close = "</parameter>"};
 constexpr CallForm function_tags(const Tags* tags, string_view open, string_view close) {
-  return {.call_open = open,
+  return {.where = open.empty() ? Where::kStart : Where::kAnywhere,
+          .call_open = open,
           .head = Head::kNamed,
           .lead = "<function=",
           .name_end = ">",
@@ -224,7 +225,9 @@ constexpr Dialect kCommandR7b = {.name = "command_r7b",
                                  .summary = "<|START_ACTION|> and a JSON list",
                                  .aliases = kCommandR7bAliases,
                                  .evidence = kCommandR7bEvidence,
-                                 .forms = kCommandR7bForms};
+                                 .forms = kCommandR7bForms,
+                                 .answer_open = "<|START_RESPONSE|>",
+                                 .answer_close = "<|END_RESPONSE|>"};
 constexpr Dialect kCommandR = {.name = "command_r",
                                .summary = "Action: and a fenced JSON list",
                                .evidence = kCommandREvidence,
@@ -236,7 +239,7 @@ constexpr CallForm kMistralForms[] = {{.call_open = "[TOOL_CALLS]",
                                        .id_mark = "[CALL_ID]",
                                        .name_end = "[ARGS]",
                                        .name_end_optional = true},
-                                      {.open = {"[TOOL_CALLS]", "["}, .separator = ",", .close = {"]"}},
+                                      {.open = {"[TOOL_CALLS]", "["}, .separator = ",", .close = {"]"}, .late_id = true},
                                       {.call_open = "[TOOL_CALLS]"}};
 constexpr Evidence kMistralEvidence[] = {{{"[TOOL_CALLS]"}}};
 constexpr Dialect kMistral = {.name = "mistral",
@@ -251,7 +254,9 @@ constexpr CallForm list_of(string_view open, string_view close) {
 constexpr CallForm object_in(string_view open, string_view close) {
   return {.open = {open}, .close = {close}};  // several objects in a row too
 }
-constexpr CallForm kJsonListForms[] = {list_of("<tool_calls>", "</tool_calls>"), object_in("<tool_calls>", "</tool_calls>")};
+constexpr CallForm kJsonListForms[] = {
+    {.open = {"<tool_calls>", "["}, .separator = ",", .close = {"]", "</tool_calls>"}, .late_id = true},
+    object_in("<tool_calls>", "</tool_calls>")};
 constexpr Evidence kJsonListEvidence[] = {{{"<tool_calls>["}}, {{"<tool_calls>", "</tool_calls>"}, "<tool_call>"}};
 constexpr string_view kJsonListAliases[] = {"apriel", "hunyuan_a13b", "jamba"};
 constexpr Dialect kJsonList = {.name = "tool_calls_list",

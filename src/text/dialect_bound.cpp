@@ -11,8 +11,8 @@ BoundDialectImpl::BoundDialectImpl(const DetectedDialect& detected, const Tokeni
   CHECK(dialect_ != nullptr);
   reasoning_open_ = bind(markers_.open);
   reasoning_close_ = bind(markers_.close);
-  answer_open_ = bind(markers_.answer_open);
-  answer_close_ = bind(markers_.answer_close);
+  answer_open_ = bind(markers_.answer_open.empty() ? dialect_->answer_open : std::string_view(markers_.answer_open));
+  answer_close_ = bind(markers_.answer_close.empty() ? dialect_->answer_close : std::string_view(markers_.answer_close));
   for (const CallForm& form : dialect_->forms) {
     if (form.arguments == Arguments::kGemma && quote_.empty()) quote_ = bind("<|\"|>");
     forms_.push_back(bind_form(form));
@@ -106,6 +106,12 @@ std::size_t BoundDialectImpl::size_of(Symbol s) const {
   if (!is_token(s)) return 1;
   const auto at = tokens_.find(token_of(s));
   return at == tokens_.end() ? 0 : at->second.size();
+}
+
+std::size_t BoundDialectImpl::size_of(const std::vector<Symbol>& symbols) const {
+  std::size_t bytes = 0;
+  for (const Symbol s : symbols) bytes += size_of(s);
+  return bytes;
 }
 
 std::shared_ptr<const BoundDialect> bind_dialect(const DetectedDialect& detected, const Tokenizer& tokenizer) {

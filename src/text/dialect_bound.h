@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "text/dialect.h"
@@ -75,6 +76,7 @@ class BoundDialectImpl final : public BoundDialect {
   /// A symbol's text, whoever sees it.
   void append(std::string& out, Symbol s) const;
   std::size_t size_of(Symbol s) const;
+  std::size_t size_of(const std::vector<Symbol>& symbols) const;
 
  private:
   Literal bind(std::string_view text);

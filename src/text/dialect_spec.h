@@ -75,6 +75,7 @@ struct CallForm {
   const Tags* tags = nullptr;       ///< kTags
   std::string_view args_close{};
   std::string_view call_close{};
+  bool late_id = false;             ///< an id may follow the arguments, which wait for it while they are short
   bool bare = false;                ///< nothing marks it: only an object of exactly the known members is a call
   bool declared_only = false;       ///< a name that no tool has makes it text
 };
@@ -105,6 +106,7 @@ struct Dialect {
   std::span<const CallForm> forms{};
   const Channels* channels = nullptr;
   std::span<const std::string_view> call_ends{}; ///< end tokens after which the model waits for a result
+  std::string_view answer_open{}, answer_close{}; ///< around the answer, where the reasoning markers have none
   bool keep_reasoning_in_text = false;           ///< reasoning goes out as text, in its markers
 };
 

@@ -2,6 +2,9 @@
 //
 //   Detokenizer -> StopMatcher -> OutputParser -> OutputEvent
 //
+// Where the pieces are: the text between calls and reasoning here, one run of calls in output_form.h, its arguments in
+// output_call.h and output_values.h, answers in channels in output_channels.h, types in output_schema.h.
+//
 // Invariants (tests cut every output at every byte and every token):
 //  1. However the same output is cut into pushes, the events are the same once neighbours of one kind are joined,
 //     and held() bounds what is still undecided.
@@ -14,6 +17,11 @@
 //     that does not read as its type, is a string.
 //  5. Arguments leave as soon as they are certain to be JSON; a string leaves piece by piece.
 //  6. A block of reasoning that never ends is reasoning to the last byte.
+//  7. White space that templates put around markers is layout, in all families: runs of it directly before and behind
+//     calls, and newlines directly inside and behind reasoning, are in no event. All other white space is kept.
+//  8. A closing marker inside a JSON string is part of the string; <think> spelled as text opens a block only where
+//     nothing but white space came before (or since a call), as a token anywhere.
+//  9. Lenient behind complete arguments: a missing closing marker does not spoil a call that the model ended.
 //
 // State of one choice of one request; not thread-safe. Bounded memory: held text plus nesting (at most 64 deep).
 #pragma once
@@ -39,7 +47,7 @@ struct ToolInfo {
 
 struct ParserOptions {
   /// Null or empty: nothing is taken for a call. Shared, for a request may ask for 128 choices of megabytes of schemas.
-  std::shared_ptr<const std::vector<ToolInfo>> tools;
+  std::shared_ptr<const std::vector<ToolInfo>> tools = {};
   bool inside_reasoning = false; ///< the prompt ended inside an open block
   bool read_reasoning = true;    ///< false: its markers are text, like everything
   bool parallel = true;          ///< false: text behind the first complete call that looks like a second is text
