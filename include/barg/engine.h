@@ -29,6 +29,15 @@ struct EngineInfo {
 
 struct EngineMetrics;  // src/engine/metrics.h
 
+/// What a request with a given prompt would meet now.
+struct Forecast {
+  std::int32_t cached_tokens = 0;  ///< of the prompt: the device's pool has them
+  std::int64_t waiting = 0;        ///< sequences that wait for their first blocks
+  std::int64_t running = 0;
+  double queue_s = 0;              ///< until its first step, from the backlog and the measured speed
+  double first_token_s = 0;        ///< until its first token; 0: nothing has been measured yet
+};
+
 class Engine {
  public:
   using Sink = std::function<void(TokenEvent&&)>;
@@ -61,6 +70,10 @@ class Engine {
   virtual std::int64_t active() const = 0;
   /// The device is lost: nothing will be served any more, only a new process can.
   virtual bool failed() const { return false; }
+
+  /// Answers once, on the engine's own thread; computes and changes nothing. False: the engine has stopped, and no
+  /// answer comes.
+  virtual bool forecast(std::shared_ptr<const Request> request, std::function<void(const Forecast&)> sink) = 0;
 
   /// Consistent copy of all counters.
   virtual EngineMetrics metrics() const = 0;

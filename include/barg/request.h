@@ -18,6 +18,16 @@ namespace barg {
 /// Lower value = served first. Waiting ages a request into the next class.
 enum class Priority : std::uint8_t { kInteractive = 0, kStandard = 1, kBatch = 2 };
 
+/// A bound on the tokens of a model's reasoning block. Tokens inside are counted, its markers are not; when `budget`
+/// of them have been sampled and the block is still open, the ids of `close` are the next tokens whatever the logits
+/// say. A block that opens again goes on with the same count.
+struct ReasoningLimit {
+  std::int32_t budget = 0;     ///< >= 0
+  bool open = false;           ///< the prompt ends inside the block
+  std::vector<TokenId> begin;  ///< what opens a block in the output; empty: nothing does
+  std::vector<TokenId> close;  ///< what ends it, at least one id; begin and close in [0, vocab), at most 64 each
+};
+
 /// How one token is chosen. Order of operations (src/README.md, numerics): masks (allowed, banned, min_tokens)
 /// -> logit_bias -> repetition, frequency, presence -> temperature -> min_p -> top_k -> top_p -> Gumbel draw.
 struct SamplingParams {
@@ -36,6 +46,7 @@ struct SamplingParams {
   std::int32_t max_tokens = 16;  ///< >= 0; 0 only to score a prompt (prompt_logprobs)
   bool ignore_eos = false;       ///< the model's own end tokens do not stop (stop_token_ids still do)
   std::vector<TokenId> stop_token_ids;
+  std::optional<ReasoningLimit> reasoning;      ///< comes before all masks
   std::optional<std::int32_t> logprobs;         ///< top alternatives per output token, 0..20; absent = none
   std::optional<std::int32_t> prompt_logprobs;  ///< the same for the prompt; bypasses cache reads
 };

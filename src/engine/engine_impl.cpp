@@ -138,6 +138,9 @@ class EngineImpl final : public Engine {
     loop_.inbox().push_always(FinishAtMessage{id, choice, output_tokens});
   }
   void pause(RequestId id, bool paused) override { loop_.inbox().push_always(PauseMessage{id, paused}); }
+  bool forecast(std::shared_ptr<const Request> request, std::function<void(const Forecast&)> sink) override {
+    return loop_.inbox().push_always(ForecastMessage{std::move(request), std::move(sink)});
+  }
   void drain() override {
     admission_.drain();
     double never = 0;

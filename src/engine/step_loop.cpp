@@ -160,6 +160,20 @@ void StepLoop::take(PauseMessage&& message, double now) {
   scheduler_.pause(message.request, message.paused);
 }
 
+void StepLoop::take(ForecastMessage&& message, double) {
+  const sched::QueueFacts facts = scheduler_.facts();
+  const double speed = deps_.admission.tokens_per_second();
+  Forecast f{.cached_tokens = dead_ ? 0 : scheduler_.cached_tokens(*message.request),
+             .waiting = facts.waiting,
+             .running = facts.running};
+  if (speed > 0) {
+    const auto own = static_cast<double>(message.request->prompt.size()) - f.cached_tokens;
+    f.queue_s = static_cast<double>(facts.waiting_tokens) / speed;
+    f.first_token_s = f.queue_s + own / speed;
+  }
+  message.sink(f);
+}
+
 void StepLoop::expire(double now) {
   if (deps_.queue_timeout_s <= 0) return;
   for (const RequestId id : scheduler_.unscheduled_since(now - deps_.queue_timeout_s)) {

@@ -17,6 +17,7 @@
 // on one thread; inbox() and ledger()'s marked methods from any.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <variant>
@@ -52,9 +53,14 @@ struct PauseMessage {
   RequestId request{};
   bool paused = false;
 };
+struct ForecastMessage {
+  std::shared_ptr<const Request> request;
+  std::function<void(const Forecast&)> sink;
+};
 /// The tiers have events.
 struct WakeMessage {};
-using Message = std::variant<SubmitMessage, CancelMessage, FinishAtMessage, PauseMessage, WakeMessage>;
+using Message =
+    std::variant<SubmitMessage, CancelMessage, FinishAtMessage, PauseMessage, ForecastMessage, WakeMessage>;
 
 /// What a request gets that waited longer than server.queue_timeout_s for its first step.
 Error queue_timeout_error(double retry_after_s);
@@ -96,6 +102,7 @@ class StepLoop {
   void take(CancelMessage&& message, double now);
   void take(FinishAtMessage&& message, double now);
   void take(PauseMessage&& message, double now);
+  void take(ForecastMessage&& message, double now);
   void take(WakeMessage&&, double) {}
   void expire(double now);
   void cancel_everything(double now);

@@ -42,11 +42,22 @@ Result<void> check_numbers(const SamplingParams& s) {
   return {};
 }
 
+Result<void> check_reasoning(const ReasoningLimit& limit, std::int32_t vocab) {
+  constexpr std::size_t kMaxMarker = 64;
+  if (limit.budget < 0) return out_of_range("thinking_token_budget", "at least 0");
+  const bool sizes = !limit.close.empty() && limit.close.size() <= kMaxMarker && limit.begin.size() <= kMaxMarker;
+  if (sizes && all_in_vocab(limit.close, vocab) && all_in_vocab(limit.begin, vocab)) return {};
+  return out_of_range("thinking_token_budget", "given with markers of 1 to 64 token ids below " + std::to_string(vocab));
+}
+
 Result<void> check_ids(const SamplingParams& s, std::int32_t vocab) {
   const std::string range = "token ids below " + std::to_string(vocab);
   if (!all_in_vocab(s.allowed_token_ids, vocab)) return out_of_range("allowed_token_ids", range);
   if (!all_in_vocab(s.banned_token_ids, vocab)) return out_of_range("banned_token_ids", range);
   if (!all_in_vocab(s.stop_token_ids, vocab)) return out_of_range("stop_token_ids", range);
+  if (s.reasoning) {
+    if (auto ok = check_reasoning(*s.reasoning, vocab); !ok) return ok;
+  }
   for (const auto& [id, value] : s.logit_bias) {
     if (id < 0 || id >= vocab) return out_of_range("logit_bias", "keyed by " + range);
     if (!within(value, -100, 100)) return out_of_range("logit_bias", "values between -100 and 100");

@@ -63,6 +63,7 @@ Sampler::Sampler(std::shared_ptr<const Request> request, std::int32_t choice, st
                      request_->sampling.presence_penalty != 0.0F),
       allowed_(sorted_unique(request_->sampling.allowed_token_ids)) {
   CHECK(request_->sampling.seed.has_value());
+  if (request_->sampling.reasoning) reasoning_.emplace(*request_->sampling.reasoning);
   if (!has_penalties_) return;
   counts_.assign(static_cast<std::size_t>(vocab_size_), 0);
   if (request_->sampling.repetition_penalty != 1.0F) {
@@ -81,6 +82,7 @@ void Sampler::reserve(std::int32_t outputs) {
 
 void Sampler::remember(TokenId id) {
   outputs_.push_back(id);
+  if (reasoning_) reasoning_->push(id);
   if (has_penalties_ && counts_[static_cast<std::size_t>(id)]++ == 0) output_ids_.push_back(id);
 }
 
@@ -93,7 +95,9 @@ void Sampler::forget_last() {
 
 void Sampler::rewind(std::int32_t output_index) {
   CHECK(output_index >= 0 && static_cast<std::size_t>(output_index) <= outputs_.size());
+  if (outputs_.size() == static_cast<std::size_t>(output_index)) return;
   while (outputs_.size() > static_cast<std::size_t>(output_index)) forget_last();
+  if (reasoning_) reasoning_->replay(outputs_);
 }
 
 bool Sampler::plain_greedy(std::int32_t output_index) const {
@@ -204,7 +208,8 @@ std::optional<OutputToken> Sampler::sample(const RawRow& raw, std::int32_t outpu
     block_max.assign(row.block_max.begin(), row.block_max.end());
   }
   OutputToken out;
-  out.id = plain_greedy(output_index) ? first_max(row) : choose(row, output_index, scratch);
+  out.id = forced();
+  if (out.id == kNoToken) out.id = plain_greedy(output_index) ? first_max(row) : choose(row, output_index, scratch);
   if (out.id == kNoToken) return std::nullopt;
   if (p.logprobs) {
     out.logprobs =

@@ -4,7 +4,7 @@
 // rewinds itself when a step is computed again, so preemption and dropped results cannot skew penalties. The
 // draw is keyed by (seed, choice, absolute position, token id), never by batch row or time.
 //
-// Order of operations: masks (allowed, banned, min_tokens) -> logit_bias -> repetition, frequency, presence
+// Order of operations: the end of reasoning that has used its budget; masks (allowed, banned, min_tokens) -> logit_bias -> repetition, frequency, presence
 // -> temperature -> min_p -> top_k -> top_p over the renormalised survivors -> Gumbel draw. Ties go to the
 // lower id everywhere. How a choice is made without looking at most of the row: runtime/selection.h.
 //
@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "barg/request.h"
+#include "runtime/reasoning_meter.h"
 #include "runtime/selection.h"
 
 namespace barg::runtime {
@@ -53,6 +54,7 @@ class Sampler {
   void remember(TokenId id);
   void forget_last();
   bool plain_greedy(std::int32_t output_index) const;
+  TokenId forced() const { return reasoning_ ? reasoning_->forced() : kNoToken; }
   void adjust(const Row& row, std::int32_t output_index, SampleScratch& scratch) const;
   TokenId choose(const Row& row, std::int32_t output_index, SampleScratch& scratch) const;
   TokenId choose_allowed(std::span<const float> logits, const NoiseKey& key, SampleScratch& scratch) const;
@@ -68,6 +70,7 @@ class Sampler {
   std::vector<std::uint8_t> in_prompt_;  // [vocab]; only with a repetition penalty
   std::vector<TokenId> output_ids_;      // distinct outputs in first-seen order; only with penalties
   std::vector<TokenId> outputs_;
+  std::optional<ReasoningMeter> reasoning_;
 };
 
 /// The part of a row that may be sampled, its last maximum without padding. `vocab_size` <= its logits.

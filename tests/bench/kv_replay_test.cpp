@@ -99,6 +99,7 @@ class PromptEngine final : public Engine {
     }
     return {};
   }
+  bool forecast(std::shared_ptr<const Request>, std::function<void(const Forecast&)>) override { return false; }
   void cancel(RequestId id) override {
     for (auto& [open, sink] : open_) {
       if (open != id || !sink) continue;

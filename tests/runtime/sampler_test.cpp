@@ -405,6 +405,28 @@ TEST(Sampler, Masks) {
   EXPECT_FALSE(sample(none, x, 0)) << "nothing survives: the request must fail, not emit token 0";
 }
 
+TEST(Sampler, ReasoningEndsWhenItsBudgetIsSpentWhateverTheLogitsSay) {
+  SamplingParams p;
+  p.temperature = 0;
+  p.logprobs = 1;
+  p.banned_token_ids = {5};
+  p.reasoning = ReasoningLimit{.budget = 3, .open = true, .begin = {4}, .close = {5, 6}};
+  Sampler s(request_with(p), 0, 8, {});
+  std::vector<float> logits = {0, 9, 1, 2, 3, -50, -60, 0};
+  const auto token = [&](std::int32_t index) { return sample(s, logits, index)->id; };
+  for (std::int32_t i = 0; i < 3; ++i) EXPECT_EQ(token(i), 1);
+  EXPECT_EQ(token(3), 5);
+  EXPECT_EQ(token(3), 5);  // the step was computed again
+  EXPECT_EQ(token(4), 6);
+  EXPECT_EQ(token(5), 1);
+  EXPECT_EQ(token(1), 1);  // preempted far back: the count goes back too
+  EXPECT_EQ(token(2), 1);
+  const auto forced = sample(s, logits, 3);
+  EXPECT_EQ(forced->id, 5);
+  EXPECT_EQ(forced->logprobs->rank, 7);  // of the raw row
+  EXPECT_LT(forced->logprobs->logprob, -50);
+}
+
 TEST(Sampler, PaddingRowsAreNeverChosen) {
   std::vector<float> x = {1, 2, 3, 9, 9};  // ids 3 and 4 are padding
   SamplingParams greedy;
