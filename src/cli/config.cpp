@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/documents.h"
 #include "cli/exit_codes.h"
+#include "server/openapi.h"
 
 namespace barg::cli {
 namespace {
@@ -33,8 +34,10 @@ int run_config(Invocation& invocation) {
     out << default_yaml();
   } else if (verb == "docs") {
     out << options_markdown();
+  } else if (verb == "endpoints") {
+    out << server::endpoints_markdown();
   } else {
-    invocation.io.err << "error: say what to do: barg config check, print, default or docs.\n";
+    invocation.io.err << "error: say what to do: barg config check, print, default, docs or endpoints.\n";
     return kExitUsage;
   }
   return kExitOk;
@@ -44,7 +47,7 @@ int run_config(Invocation& invocation) {
 
 const Command kConfigCommand{.name = "config",
                              .summary = "check or print the configuration",
-                             .arguments = "check|print|default|docs",
+                             .arguments = "check|print|default|docs|endpoints",
                              .max_arguments = 1,
                              .sections = "model kv scheduler runtime server log",
                              .run = run_config,
@@ -52,6 +55,7 @@ const Command kConfigCommand{.name = "config",
                                  "check     read every source and say whether the values are valid together\n"
                                  "print     all values, each with where it came from\n"
                                  "default   configs/default.yaml\n"
-                                 "docs      docs/options.md"};
+                                 "docs      docs/options.md\n"
+                                 "endpoints docs/endpoints.md"};
 
 }  // namespace barg::cli

@@ -1,6 +1,7 @@
 // The generated texts, and that the files made from them are fresh. To renew them after a change of the
 // schema:
 //   barg config default > configs/default.yaml; barg config docs > docs/options.md
+//   barg config endpoints > docs/endpoints.md
 #include "cli/documents.h"
 
 #include <gtest/gtest.h>
@@ -15,6 +16,7 @@
 
 #include "cli/args.h"
 #include "cli/cli.h"
+#include "server/openapi.h"
 #include "support/temp_dir.h"
 
 namespace barg::cli {
@@ -36,6 +38,11 @@ TEST(Documents, DefaultYamlIsFresh) {
 TEST(Documents, OptionsPageIsFresh) {
   EXPECT_EQ(content(kRoot / "docs/options.md"), options_markdown())
       << "run: barg config docs > docs/options.md";
+}
+
+TEST(Documents, EndpointsPageIsFresh) {
+  EXPECT_EQ(content(kRoot / "docs/endpoints.md"), server::endpoints_markdown())
+      << "run: barg config endpoints > docs/endpoints.md";
 }
 
 TEST(Documents, DefaultYamlIsAValidConfigurationOfDefaults) {

@@ -1,0 +1,196 @@
+#include "server/explain.h"
+
+#include <ctime>
+#include <optional>
+
+#include "server/api_error.h"
+#include "server/prepare.h"
+#include "server/protocol.h"
+#include "server/responses_routes.h"
+#include "server/routes.h"
+
+namespace barg::server {
+namespace {
+
+constexpr std::string_view kDefaultEndpoint = "/v1/chat/completions";
+
+/// A value that sampling will use, and who says so.
+struct Setting {
+  std::string_view field;
+  Json value;
+  bool model_says;  ///< generation_config.json has one
+};
+
+std::vector<Setting> settings(const ServedModel& model, const ApiRequest& r) {
+  const SamplingParams& s = r.sampling;
+  const SamplingDefaults& d = model.sampling;
+  return {{"temperature", s.temperature, d.temperature.has_value()},
+          {"top_p", s.top_p, d.top_p.has_value()},
+          {"top_k", s.top_k, d.top_k.has_value()},
+          {"min_p", s.min_p, d.min_p.has_value()},
+          {"repetition_penalty", s.repetition_penalty, d.repetition_penalty.has_value()},
+          {"frequency_penalty", s.frequency_penalty, false},
+          {"presence_penalty", s.presence_penalty, false},
+          {"min_tokens", s.min_tokens, false},
+          {"ignore_eos", s.ignore_eos, false},
+          {"seed", s.seed ? Json(*s.seed) : Json(), false},
+          {"n", r.n, false},
+          {"stream", r.output.stream, false}};
+}
+
+/// Where each value comes from: "request", "generation_config" or "default".
+Json settings_json(const Parsed& parsed) {
+  Json out = Json::object();
+  for (Setting& s : settings(*parsed.model, parsed.request)) {
+    const Json* given = parsed.body.find(s.field);
+    const bool asked = given != nullptr && !given->is_null();
+    out.set(std::string(s.field), Json::object({{"value", std::move(s.value)},
+                                                {"from", asked          ? "request"
+                                                         : s.model_says ? "generation_config"
+                                                                        : "default"}}));
+  }
+  return out;
+}
+
+Json ids_json(const std::vector<TokenId>& ids) {
+  Json::Array out;
+  out.reserve(ids.size());
+  for (const TokenId id : ids) out.emplace_back(id);
+  return Json(std::move(out));
+}
+
+Json ignored_json(const std::vector<std::string>& names) {
+  Json::Array out;
+  for (const std::string& name : names) out.emplace_back(name);
+  return Json(std::move(out));
+}
+
+Json dialect_json(const ServedModel& model) {
+  if (!model.dialect) return nullptr;
+  const text::ReasoningMarkers& markers = model.dialect->reasoning();
+  Json reasoning;
+  if (!markers.close.empty()) reasoning = Json::object({{"open", markers.open}, {"close", markers.close}});
+  return Json::object({{"tools", std::string(text::dialect_name(model.dialect->dialect()))}, {"reasoning", reasoning}});
+}
+
+/// What the template made of the request's wishes.
+Json wishes_json(const ServedModel& model, const ApiRequest& request) {
+  Json::Array out;
+  for (const text::AppliedOption& option : model.chat_template->applied(request.chat).options) {
+    out.push_back(Json::object({{"option", option.option},
+                                {"variable", option.variable.empty() ? Json() : Json(option.variable)},
+                                {"value", option.value},
+                                {"how", std::string(text::how_name(option.how))}}));
+  }
+  return Json(std::move(out));
+}
+
+/// An explanation on its way: `answer` lacks what only the engine knows.
+struct Draft {
+  const ServedModel* model = nullptr;
+  Json answer;
+  std::shared_ptr<const Request> request;  ///< of the first prompt; null where it cannot be asked for
+};
+
+Json refused_json(const Error& error) {
+  const Json body = error_json(error);
+  return *body.find("error");
+}
+
+Result<Draft> draft(const ServerState& state, const Protocol& protocol, const HttpRequest& http,
+                    std::string_view api_key) {
+  auto parsed = parse_request(state, protocol, http, api_key, std::time(nullptr));
+  if (!parsed) return std::unexpected(parsed.error());
+  const ServedModel& model = *parsed->model;
+  const ApiRequest& api = parsed->request;
+  const bool chat = api.prompts.empty();
+  Json::Array prompts;
+  Json refused, max_tokens;
+  std::shared_ptr<const Request> first;
+  const std::size_t count = chat ? 1 : api.prompts.size();
+  std::int64_t total = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    auto info = tokenised_prompt(model, protocol, api, i);
+    if (!info) return std::unexpected(info.error());
+    total += static_cast<std::int64_t>(info->ids.size());
+    auto request = engine_request(model, protocol, api, *info);
+    if (!request && refused.is_null()) refused = refused_json(request.error());
+    if (request && max_tokens.is_null()) max_tokens = request->sampling.max_tokens;
+    if (request && i == 0) first = std::make_shared<const Request>(std::move(*request));
+    prompts.push_back(Json::object({{"text", model.tokenizer->decode(info->ids, false)},
+                                    {"token_ids", ids_json(info->ids)},
+                                    {"tokens", static_cast<std::int64_t>(info->ids.size())},
+                                    {"inside_reasoning", info->inside_reasoning}}));
+  }
+  if (refused.is_null()) {
+    if (auto ok = model.engine->admissible(total); !ok) refused = refused_json(ok.error());
+  }
+  const Json asked = api.max_tokens ? Json(*api.max_tokens) : Json();
+  Json answer = Json::object({{"object", "barg.explanation"},
+                              {"endpoint", std::string(protocol.path)},
+                              {"model", model.names.front()},
+                              {"refused", refused},
+                              {"prompts", Json(std::move(prompts))},
+                              {"max_model_len", model.engine->info().max_model_len},
+                              {"max_tokens", Json::object({{"asked", asked}, {"effective", max_tokens}})},
+                              {"settings", settings_json(*parsed)},
+                              {"ignored", ignored_json(api.ignored)},
+                              {"dialect", dialect_json(model)},
+                              {"template", chat && model.chat_template ? wishes_json(model, api) : Json()}});
+  return Draft{&model, std::move(answer), std::move(first)};
+}
+
+void answer(const std::shared_ptr<Responder>& responder, HttpResponse response) {
+  responder->post([responder, r = std::move(response)]() mutable { responder->respond(std::move(r)); });
+}
+
+Json forecast_json(const Forecast& f) {
+  return Json::object({{"waiting", f.waiting},
+                       {"running", f.running},
+                       {"predicted_queue_s", f.queue_s},
+                       {"predicted_ttft_s", f.first_token_s > 0 ? Json(f.first_token_s) : Json()}});
+}
+
+/// The engine's part, then the answer. A long prompt is no work for the engine's thread.
+void complete(const std::shared_ptr<ServerState>& state, Draft draft, const std::shared_ptr<Responder>& responder) {
+  const auto stopped = [responder] {
+    answer(responder, error_response({ErrorCode::kUnavailable, "the server is shutting down", "", 1}));
+  };
+  auto body = std::make_shared<Json>(std::move(draft.answer));
+  const auto send = [body, responder](const Json& cached, const Json& queue) {
+    body->set("cached_tokens", cached);
+    body->set("queue", queue);
+    HttpResponse response;
+    response.body = dump_json(*body);
+    answer(responder, std::move(response));
+  };
+  if (!draft.request) return send(nullptr, nullptr);
+  const bool asked = draft.model->engine->forecast(draft.request, [state, send, stopped](const Forecast& f) {
+    if (!state->text_pool->submit([send, f] { send(f.cached_tokens, forecast_json(f)); })) stopped();
+  });
+  if (!asked) stopped();
+}
+
+}  // namespace
+
+void explain(const std::shared_ptr<ServerState>& state, HttpRequest request, std::shared_ptr<Responder> responder) {
+  const std::string endpoint = query_value(request.target, "endpoint").value_or(std::string(kDefaultEndpoint));
+  const Protocol* protocol = protocol_at(endpoint);
+  if (protocol == nullptr) {
+    return responder->respond(error_response(
+        {ErrorCode::kInvalidValue, "endpoint must be the path of an endpoint that generates, such as /v1/responses",
+         "endpoint", 0}));
+  }
+  const bool queued = state->text_pool->submit(
+      [state, request = std::move(request), responder, protocol]() mutable {
+        const bool keys = !state->options.api_key.empty();
+        const std::string key(keys ? presented_key(request).value_or("") : "");
+        auto made = draft(*state, *protocol, request, key);
+        if (!made) return answer(responder, error_response(made.error()));
+        complete(state, std::move(*made), responder);
+      });
+  if (!queued)
+    responder->respond(error_response({ErrorCode::kUnavailable, "too many requests are being prepared", "", 1}));
+}
+
+}  // namespace barg::server
