@@ -89,6 +89,8 @@ Json shape(const Json& canonical, const TemplateTraits& traits, const Json& tool
   };
   if (filled(tools) && !traits.tools) {
     messages = add_to_system(std::move(messages), describe_tools(tools, traits.call_example, own));
+  } else if (filled(tools) && traits.tools_need_system) {
+    messages = tools_to_system(std::move(messages), tools, traits.tools_in_system);
   }
   if (!traits.late_system) replace(merge_system_messages(messages));
   if (!traits.system) replace(system_to_user(messages));
@@ -306,9 +308,7 @@ class ChatTemplateImpl final : public ChatTemplate {
                      probe.generation);
       return out ? std::optional(std::move(*out)) : std::nullopt;
     };
-    const auto eos = std::find_if(specials_.begin(), specials_.end(), [](const auto& s) { return s.first == "eos_token"; });
-    probe_traits(t.traits, detect_dialect(t.source).reasoning,
-                 eos == specials_.end() ? std::string() : eos->second.as_string(), render);
+    probe_traits(t.traits, detect_dialect(t.source).reasoning, render);
   }
 
   std::vector<Named> templates_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
 #include "text/history_tools.h"
 
 namespace barg::text {
@@ -41,7 +42,7 @@ Json result(const char* id, const char* content) {
   return m;
 }
 
-Json probe_tools() {
+Json the_tools() {
   const Json key = Json::object({{"type", "string"}, {"description", "d"}});
   const Json parameters = Json::object({{"type", "object"},
                                         {"properties", Json::object({{"probe_key", key}})},
@@ -52,8 +53,8 @@ Json probe_tools() {
 
 class Prober {
  public:
-  Prober(TemplateTraits& traits, const ReasoningMarkers& markers, const std::string& eos, const ProbeRender& render)
-      : traits_(traits), markers_(markers), eos_(eos), render_(render), user_(message("user", kQuestion)) {}
+  Prober(TemplateTraits& traits, const ReasoningMarkers& markers, const ProbeRender& render)
+      : traits_(traits), markers_(markers), render_(render), user_(message("user", kQuestion)) {}
 
   void run() {
     traits_.reasoning_open = markers_.open;
@@ -74,7 +75,7 @@ class Prober {
 
  private:
   std::optional<std::string> text(Json::Array messages, bool tools, Json variables = Json::object()) const {
-    const auto out = render_(traits_, {Json(std::move(messages)), tools ? probe_tools() : Json(),
+    const auto out = render_(traits_, {Json(std::move(messages)), tools ? the_tools() : Json(),
                                        std::move(variables), false});
     return out ? std::optional(out->text) : std::nullopt;
   }
@@ -93,16 +94,37 @@ class Prober {
       return shows({user_, caller(nullptr, {probe_call(kShortId, "probe_value")})}, true, {"probe_value"});
     };
     traits_.calls = shown(false) || shown(true);
+    if (!traits_.calls && traits_.checks_null) {
+      // It asks for none, and yet breaks on it.
+      traits_.checks_null = false;
+      traits_.calls = shown(false) || shown(true);
+      traits_.checks_null = !traits_.calls;
+    }
     if (!traits_.calls) traits_.string_arguments = false;
   }
 
   void probe_roles() {
-    traits_.system = shows({message("system", "probe_system"), user_}, false, {"probe_system"});
-    traits_.late_system = traits_.system && shows({message("system", "probe_system"), user_, message("assistant", "a"),
-                                                   message("system", "probe_late"), user_},
-                                                  false, {"probe_system", "probe_late"});
-    traits_.alternates = !shows({user_, message("user", "probe_second")}, false, {kQuestion, "probe_second"});
+    // What a template that shows nobody's words does with a message cannot be seen.
+    const bool silent = !shows({user_}, false, {kQuestion});
+    const auto works = [&](Json::Array messages, std::initializer_list<std::string_view> words) {
+      return silent ? text(std::move(messages), false).has_value() : shows(std::move(messages), false, words);
+    };
+    const Json system = message("system", "probe_system");
+    traits_.system = works({system, user_}, {"probe_system"});
+    traits_.late_system =
+        traits_.system && works({system, user_, message("assistant", "a"), message("system", "probe_late"), user_},
+                                {"probe_system", "probe_late"});
+    traits_.alternates = !works({user_, message("user", "probe_second")}, {kQuestion, "probe_second"});
+    probe_tools();
+  }
+
+  void probe_tools() {
     traits_.tools = shows({user_}, true, {kName});
+    if (traits_.tools) return;
+    traits_.tools_in_system = traits_.reads_system_tools;
+    traits_.tools_need_system = traits_.tools = true;
+    traits_.tools = shows({user_}, true, {kName});
+    if (!traits_.tools) traits_.tools_in_system = traits_.tools_need_system = false;
   }
 
   void probe_calls() {
@@ -142,19 +164,21 @@ class Prober {
     }
   }
 
+  // What a message with a call has that one with a text has not.
   void find_call_example() {
     const Json example = call(kShortId, kExampleTool, Json::object({{kExampleArgument, kExampleValue}}));
-    const auto prompt = render_(traits_, {Json(Json::Array{user_}), Json(), Json::object(), true});
-    const auto whole = text({user_, caller(nullptr, {example})}, false);
-    if (!prompt || !whole) return;
-    const auto [at, rest] = std::mismatch(whole->begin(), whole->end(), prompt->text.begin(), prompt->text.end());
-    std::size_t begin = static_cast<std::size_t>(at - whole->begin());
-    while (begin > 0 && begin < whole->size() && ((*whole)[begin] & 0xC0) == 0x80) --begin;  // whole characters
-    std::string written = whole->substr(begin);
-    if (!eos_.empty()) written = written.substr(0, written.find(eos_));
+    const auto calls = text({user_, caller(nullptr, {example})}, false);
+    const auto says = text({user_, message("assistant", "~probe~")}, false);
+    if (!calls || !says) return;
+    const auto head = static_cast<std::size_t>(
+        std::mismatch(calls->begin(), calls->end(), says->begin(), says->end()).first - calls->begin());
+    const auto tail = static_cast<std::size_t>(
+        std::mismatch(calls->rbegin(), calls->rend(), says->rbegin(), says->rend()).first - calls->rbegin());
+    if (head + tail >= calls->size()) return;
+    std::string written = calls->substr(head, calls->size() - tail - head);
     while (!written.empty() && written.back() == '\n') written.pop_back();
     const bool whole_call = written.find(kExampleTool) != std::string::npos && written.size() <= kMaxExample;
-    if (whole_call) traits_.call_example = std::move(written);
+    if (whole_call && is_valid_utf8(written)) traits_.call_example = std::move(written);
   }
 
   // A variable is a switch if turning it turns anything.
@@ -233,16 +257,14 @@ class Prober {
 
   TemplateTraits& traits_;
   const ReasoningMarkers& markers_;
-  const std::string& eos_;
   const ProbeRender& render_;
   const Json user_;
 };
 
 }  // namespace
 
-void probe_traits(TemplateTraits& traits, const ReasoningMarkers& markers, const std::string& eos,
-                  const ProbeRender& render) {
-  Prober(traits, markers, eos, render).run();
+void probe_traits(TemplateTraits& traits, const ReasoningMarkers& markers, const ProbeRender& render) {
+  Prober(traits, markers, render).run();
 }
 
 }  // namespace barg::text

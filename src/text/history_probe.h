@@ -5,7 +5,6 @@
 
 #include <functional>
 #include <optional>
-#include <string>
 
 #include "base/json.h"
 #include "text/dialect.h"
@@ -24,8 +23,7 @@ struct Probe {
 /// Renders as a request would be, with these traits; nullopt if the template refuses.
 using ProbeRender = std::function<std::optional<MarkedString>(const TemplateTraits& traits, const Probe& probe)>;
 
-/// Fills the second half of `traits`. `markers`: of the model's reasoning. `eos`: the text that ends a turn, or "".
-void probe_traits(TemplateTraits& traits, const ReasoningMarkers& markers, const std::string& eos,
-                  const ProbeRender& render);
+/// Fills the second half of `traits`. `markers`: of the model's reasoning.
+void probe_traits(TemplateTraits& traits, const ReasoningMarkers& markers, const ProbeRender& render);
 
 }  // namespace barg::text

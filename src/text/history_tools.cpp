@@ -32,13 +32,27 @@ Json plain_call(const Json& call) {
   return Json::object({{"name", name == nullptr ? Json("") : *name}, {"arguments", std::move(value)}});
 }
 
+const Json& function_of(const Json& tool) {
+  const Json* function = tool.find("function");
+  return function != nullptr && function->is_object() ? *function : tool;
+}
+
+// The first system message; a new one, without content, in front if there is none.
+Json& ensure_system(Json& messages) {
+  for (Json& m : messages.as_array()) {
+    const std::string& role = m.find("role")->as_string();
+    if (role == "system" || role == "developer") return m;
+  }
+  auto& list = messages.as_array();
+  return *list.insert(list.begin(), Json::object({{"role", "system"}, {"content", Json()}}));
+}
+
 }  // namespace
 
 std::string describe_tools(const Json& tools, std::string_view call_example, OwnWords& own) {
   std::string out = kIntroduction;
   for (const Json& tool : tools.as_array()) {
-    const Json* function = tool.find("function");
-    out += dump_json(function != nullptr && function->is_object() ? *function : tool, {.spaces = true}) + "\n";
+    out += dump_json(function_of(tool), {.spaces = true}) + "\n";
   }
   out += "\n";
   if (call_example.empty()) return out + kAskForJson;
@@ -60,16 +74,19 @@ std::string result_as_text(const std::string& name, const std::string& content) 
 }
 
 Json add_to_system(Json messages, const std::string& text) {
-  for (Json& m : messages.as_array()) {
-    if (m.find("role")->as_string() != "system" && m.find("role")->as_string() != "developer") continue;
-    const Json more = text;
-    m.set("content", join_contents({m.find("content"), &more}));
-    return messages;
-  }
-  Json out = Json::array();
-  out.push(Json::object({{"role", "system"}, {"content", text}}));
-  for (Json& m : messages.as_array()) out.push(std::move(m));
-  return out;
+  Json& system = ensure_system(messages);
+  const Json more = text;
+  system.set("content", join_contents({system.find("content"), &more}));
+  return messages;
+}
+
+Json tools_to_system(Json messages, const Json& tools, bool as_member) {
+  Json& system = ensure_system(messages);
+  if (!as_member) return messages;
+  Json functions = Json::array();
+  for (const Json& tool : tools.as_array()) functions.push(function_of(tool));
+  system.set("tools", Json(dump_json(functions, {.spaces = true})));
+  return messages;
 }
 
 }  // namespace barg::text

@@ -21,6 +21,9 @@ std::string calls_as_text(const Json& tool_calls);
 std::string result_as_text(const std::string& name, const std::string& content);
 /// `messages` with `text` behind what the first system message says; makes one in front if there is none.
 Json add_to_system(Json messages, const std::string& text);
+/// `messages` with a system message, made in front if there is none, and in it, if `as_member`, the tools as JSON
+/// text in a member `tools`.
+Json tools_to_system(Json messages, const Json& tools, bool as_member);
 
 /// The tool whose call `call_example` shows.
 inline constexpr const char* kExampleTool = "example_tool";

@@ -107,6 +107,7 @@ class TraitReader {
     }
     if (reads_member(e, "tool_call_id")) traits_.reads_call_id = true;
     if (reads_member(e, "tool_responses")) tool_responses_ = true;
+    if (reads_member(e, "tools")) traits_.reads_system_tools = true;
     if (e.kind == ExprKind::kName) look_at_name(e.name);
     if (e.kind == ExprKind::kCompare) {
       const auto is_tool = [](const jinja::ExprPtr& item) { return is_text(*item, "tool"); };

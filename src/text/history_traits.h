@@ -48,6 +48,7 @@ struct TemplateTraits {
   bool checks_null = false;      ///< asks whether content is none
   bool knows_developer = false;  ///< names the role
   bool reads_call_id = false;    ///< reads message.tool_call_id; else results are told apart by their order
+  bool reads_system_tools = false;  ///< reads a member `tools` of a message
   bool folds_results = false;    ///< takes results as `tool_responses` of the message that called
   bool mentions_kimi_ids = false;
   bool mentions_call_id_marker = false;         ///< Mistral's [CALL_ID]
@@ -60,6 +61,8 @@ struct TemplateTraits {
   bool string_arguments = false;  ///< tool-call arguments as JSON text rather than an object
   bool takes_tools = true;        ///< renders when it is given tools
   bool tools = true;              ///< shows the tools it is given
+  bool tools_need_system = false; ///< ... where there is a system message
+  bool tools_in_system = false;   ///< ... as JSON text in a member `tools` of the system message
   bool calls = true;              ///< shows tool calls
   bool parallel_calls = true;     ///< ... several of one message
   bool split_text = false;        ///< text beside calls gets lost: it goes into a message of its own
