@@ -15,6 +15,7 @@ struct ModelOptions {
   std::int32_t max_model_len = 0;              ///< tokens of prompt plus output; 0 = the model's own
   std::string numerics = "auto";               ///< f32 | int8 | bf16 | auto (int8 if quantised, else f32)
   std::string chat_template;                   ///< path of a Jinja file that replaces the model's own
+  std::string tool_dialect = "auto";           ///< how the model writes tool calls; auto = by its chat template
   std::string generation_config = "auto";      ///< auto = the model's sampling defaults, vllm = OpenAI's
 };
 

@@ -27,7 +27,8 @@ std::string describe_files(const model::ModelFiles& files) {
 std::string describe_text(const TextBundle& text) {
   return std::to_string(text.tokenizer->size()) + " tokens, " +
          (text.chat_template->has_template() ? "chat template"
-                                             : "no chat template: chat is refused, completions work");
+                                             : "no chat template: chat is refused, completions work") +
+         ", tool dialect " + std::string(text::dialect_name(*text.detected.dialect));
 }
 
 // The numbers of KvPlan a person asks for: how long, how many, how large.
@@ -39,6 +40,22 @@ std::string describe_plan(const runtime::MemoryPlan& plan) {
          std::to_string(blocks) + " blocks of " + std::to_string(plan.block_tokens) + " tokens (" +
          show_size(plan.kv_bytes) + "); in all " + show_size(plan.total_bytes) + " of " +
          show_size(plan.available_bytes) + " available";
+}
+
+/// model.tool_dialect, or what the chat template says.
+Result<text::DetectedDialect> choose_dialect(const std::string& name, const text::ChatTemplate& chat) {
+  text::DetectedDialect out = text::detect_dialect(chat.tools_source());
+  if (name.empty() || name == "auto") return out;
+  out.dialect = text::find_dialect(name);
+  if (out.dialect == nullptr) {
+    std::string known = "auto";
+    for (const text::Dialect* d : text::dialects()) known += ", " + std::string(text::dialect_name(*d));
+    return fail(ErrorCode::kInvalidValue, "no tool dialect is named \"" + name.substr(0, 64) + "\"; known are " + known,
+                "model.tool_dialect");
+  }
+  out.reasoning = text::reasoning_of(chat.tools_source(), *out.dialect);
+  out.evidence = "named by model.tool_dialect";
+  return out;
 }
 
 Error with_path(Error error, const std::string& path) {
@@ -99,6 +116,10 @@ Result<TextBundle> open_text_bundle(const ModelOptions& options) {
     return std::unexpected(
         with_path(chat.error(), override_source.empty() ? options.path : options.chat_template));
   out.chat_template = *chat;
+  Result<text::DetectedDialect> detected = choose_dialect(options.tool_dialect, *out.chat_template);
+  if (!detected) return std::unexpected(detected.error());
+  out.detected = std::move(*detected);
+  out.dialect = text::bind_dialect(out.detected, *out.tokenizer);
   return out;
 }
 
@@ -113,6 +134,7 @@ Result<Bundle> open_bundle(const Config& config, const LoadWatch& watch,
   const std::shared_ptr<const model::ModelFiles> files = text->files;
   out.tokenizer = text->tokenizer;
   out.chat_template = text->chat_template;
+  out.dialect = text->dialect;
   watch.done("model", describe_files(*files));
   watch.done("text", describe_text(*text));
 
@@ -156,6 +178,7 @@ server::ServedModel served_model(const Bundle& bundle) {
           .engine = bundle.engine,
           .tokenizer = bundle.tokenizer,
           .chat_template = bundle.chat_template,
+          .dialect = bundle.dialect,
           .sampling = {.temperature = bundle.defaults.temperature,
                        .top_p = bundle.defaults.top_p,
                        .min_p = bundle.defaults.min_p,

@@ -21,6 +21,7 @@
 #include "server/served_model.h"
 #include "store/stack.h"
 #include "text/chat_template.h"
+#include "text/dialect.h"
 
 namespace barg::cli {
 
@@ -37,6 +38,7 @@ struct Bundle {
   std::vector<std::string> names;  ///< the first is canonical
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const text::ChatTemplate> chat_template;
+  std::shared_ptr<const text::BoundDialect> dialect;
   model::GenerationDefaults defaults;  ///< empty with generation_config vllm
   runtime::MemoryPlan plan;
   std::shared_ptr<const Clock> clock;  ///< outlives the engine
@@ -56,6 +58,8 @@ struct TextBundle {
   std::shared_ptr<const model::ModelFiles> files;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const text::ChatTemplate> chat_template;
+  text::DetectedDialect detected;  ///< found, or named by model.tool_dialect
+  std::shared_ptr<const text::BoundDialect> dialect;
 };
 Result<TextBundle> open_text_bundle(const ModelOptions& options);
 

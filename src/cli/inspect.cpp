@@ -3,6 +3,7 @@
 
 #include <ostream>
 
+#include "base/json.h"
 #include "cli/bundle.h"
 #include "cli/command.h"
 #include "cli/exit_codes.h"
@@ -40,6 +41,19 @@ void print_plan(std::ostream& out, const runtime::MemoryPlan& plan) {
   for (const std::string& note : plan.notes) out << "  note: " << note << "\n";
 }
 
+void print_text(std::ostream& out, const TextBundle& text) {
+  out << "tokenizer: " << text.tokenizer->size() << " tokens\n";
+  const text::DetectedDialect& found = text.detected;
+  out << "tool dialect: " << text::dialect_name(*found.dialect) << " (" << text::dialect_summary(*found.dialect) << ")\n"
+      << "  because: " << found.evidence << "\n";
+  if (found.reasoning.open.empty() && found.reasoning.close.empty()) {
+    out << "  reasoning: none\n";
+  } else {
+    out << "  reasoning: between " << json_quote(found.reasoning.open) << " and " << json_quote(found.reasoning.close)
+        << "\n";
+  }
+}
+
 int run_inspect(Invocation& invocation) {
   Io& io = invocation.io;
   const Config& config = invocation.settings.config;
@@ -58,7 +72,7 @@ int run_inspect(Invocation& invocation) {
   const Result<TextBundle> text = open_text_bundle(config.model);
   if (!text) return failed(io, path, text.error());
   io.out << model::to_text(*inspection, **files, plan->kv_dtype, invocation.has("--tensors"));
-  io.out << "tokenizer: " << text->tokenizer->size() << " tokens\n";
+  print_text(io.out, *text);
   print_plan(io.out, *plan);
   io.out << "verdict: valid, can be served\n";
   return kExitOk;

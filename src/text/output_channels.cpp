@@ -222,7 +222,8 @@ void ChannelReader::finish(bool natural) {
   if (scan_.holding()) {
     const Symbols held = scan_.read();
     scan_.clear();
-    if (state_ != State::kHeader) {
+    // Behind a call and in a header it is the beginning of a marker.
+    if (state_ != State::kHeader && state_ != State::kAfterCall) {
       for (const Symbol s : held) emit(s);
     }
   }

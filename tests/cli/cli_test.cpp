@@ -223,6 +223,23 @@ TEST_F(CliModel, InspectShowsThePlanBeforeLoading) {
   EXPECT_NE(barg({"inspect", model_, "--tensors"}).out.size(), done.out.size());
 }
 
+TEST_F(CliModel, TheToolDialectIsFoundAndCanBeNamed) {
+  const auto has = [&](const Done& done, const char* part) {
+    EXPECT_NE((done.out + done.err).find(part), std::string::npos) << part << "\n" << done.out << done.err;
+  };
+  const Done found = barg({"inspect", model_});
+  has(found, "tool dialect: generic (");
+  has(found, "because: no known marker in the chat template");
+  has(found, "reasoning: none");
+  const Done named = barg({"inspect", model_, "--tool-dialect", "qwen3_xml"});
+  EXPECT_EQ(named.code, kExitOk);
+  has(named, "tool dialect: qwen3_coder (");
+  has(named, "because: named by model.tool_dialect");
+  const Done unknown = barg({"inspect", model_, "--tool-dialect", "klingon"});
+  EXPECT_NE(unknown.code, kExitOk);
+  has(unknown, "no tool dialect is named \"klingon\"; known are auto, harmony");
+}
+
 TEST_F(CliModel, TheStartNamesEveryTier) {
   const test::TempDir dir;
   Config config;
