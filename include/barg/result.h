@@ -18,6 +18,7 @@ enum class ErrorCode {
   kTooLarge,               // a body, file or field is over its limit
   kRateLimited,            // the queue is full: try again later
   kUnavailable,            // loading or draining: try again later
+  kShutdown,               // the process ends: what was begun is not completed
   kTimeout,                // a deadline passed
   kCancelled,              // the client went away or asked to stop
   kBadFile,                // a model, config or data file is malformed

@@ -23,6 +23,7 @@ constexpr Row kTable[] = {
     {ErrorCode::kTooLarge, {413, kInvalid, "request_too_large"}},
     {ErrorCode::kRateLimited, {429, "rate_limit_error", "rate_limit_exceeded"}},
     {ErrorCode::kUnavailable, {503, "server_error", "service_unavailable"}},
+    {ErrorCode::kShutdown, {503, "server_error", "server_shutdown"}},
     {ErrorCode::kTimeout, {503, "server_error", "queue_timeout"}},
     {ErrorCode::kCancelled, {499, kInvalid, "request_cancelled"}},
     {ErrorCode::kBadFile, {500, "server_error", "internal_error"}},

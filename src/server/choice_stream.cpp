@@ -7,6 +7,15 @@ namespace {
 
 constexpr std::size_t kPrimeTokens = 4;  // a character is at most four bytes, so at most three tokens back
 
+bool contains(std::span<const TokenId> ids, TokenId id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); }
+
+/// Is there anything to read in the output but text?
+bool wants_parser(const OutputSpec& spec, const ChoiceStart& start) {
+  if (!start.dialect || spec.api == Api::kCompletions) return false;
+  const text::ReasoningMarkers& markers = start.dialect->reasoning();
+  return start.tools || !markers.open.empty() || !markers.close.empty();
+}
+
 }  // namespace
 
 std::size_t count_characters(std::string_view s) {
@@ -18,36 +27,87 @@ std::size_t broken_characters(std::size_t held, std::string_view text) {
   return held > 0 && text.starts_with("\xEF\xBF\xBD") ? 1 : 0;
 }
 
-ChoiceStream::ChoiceStream(const Tokenizer& tokenizer, const OutputSpec& spec,
-                           std::span<const TokenId> prompt, std::size_t chars_before, bool records)
+ChoiceStream::ChoiceStream(const Tokenizer& tokenizer, const OutputSpec& spec, ChoiceStart start)
     : tokenizer_(tokenizer),
       detokenizer_(tokenizer, spec.skip_special_tokens),
       matcher_(spec.stop, spec.include_stop),
       skip_special_(spec.skip_special_tokens),
       include_stop_(spec.include_stop),
-      records_(records),
+      records_(start.records),
       min_tokens_(spec.min_tokens),
-      chars_(chars_before) {
-  for (const TokenId id : prompt.last(std::min(prompt.size(), kPrimeTokens))) detokenizer_.push(id);
+      chars_(start.chars_before) {
+  for (const TokenId id : start.prompt.last(std::min(start.prompt.size(), kPrimeTokens))) detokenizer_.push(id);
+  if (!wants_parser(spec, start)) return;
+  dialect_ = start.dialect;
+  parser_.emplace(dialect_, text::ParserOptions{.tools = std::move(start.tools),
+                                                .inside_reasoning = start.inside_reasoning,
+                                                .read_reasoning = spec.reasoning.separate,
+                                                .parallel = spec.tools.parallel});
+}
+
+/// Text goes to the one event of a piece that is being written, in memory that was used before.
+void ChoiceStream::append_text(std::string_view text) {
+  if (text.empty()) return;
+  if (out_.events.empty()) {
+    out_.events.emplace_back();
+    out_.events.back().text = std::move(spare_);
+    out_.events.back().text.clear();
+  }
+  out_.events.back().text += text;
 }
 
 /// Text of the first min_tokens tokens cannot stop anything.
 void ChoiceStream::feed(std::string_view text) {
   fed_ += text.size();
-  if (count_ <= min_tokens_ || matcher_.idle()) {
-    out_.text += text;
-    return;
-  }
-  auto matched = matcher_.push(text);
-  out_.text += matched.text;
+  if (count_ <= min_tokens_ || matcher_.idle()) return release(text);
+  const auto matched = matcher_.push(text);
+  release(matched.text);
   if (matched.stop < 0) return;
   stop_string_ = matched.stop;
   finish_ = FinishReason::kStop;
 }
 
+/// What the matcher lets go: to the parser, with the markers where they stand.
+void ChoiceStream::release(std::string_view text) {
+  if (!parser_) {
+    given_ += text.size();
+    return append_text(text);
+  }
+  while (!marks_.empty()) {
+    const Mark mark = marks_.front();
+    if (given_ < mark.begin) {
+      const std::string_view before = text.substr(0, mark.begin - given_);
+      if (!before.empty()) parser_->push_text(before, out_.events);
+      given_ += before.size();
+      text.remove_prefix(before.size());
+      if (given_ < mark.begin) return;
+    }
+    if (!pass_mark(mark, text)) return;
+  }
+  if (!text.empty()) parser_->push_text(text, out_.events);
+  given_ += text.size();
+}
+
+/// Gives the parser a marker once all of its literal is released, and takes that from `text`. False: some is missing.
+bool ChoiceStream::pass_mark(const Mark& mark, std::string_view& text) {
+  if (mark.shown) {
+    const std::size_t size = mark.end - mark.begin;
+    const std::size_t taken = std::min(size - mark_seen_, text.size());
+    text.remove_prefix(taken);
+    mark_seen_ += taken;
+    if (mark_seen_ < size) return false;
+  }
+  parser_->push_token(mark.id, tokenizer_.token_bytes(mark.id), mark.shown, out_.events);
+  given_ = mark.end;
+  mark_seen_ = 0;
+  marks_.pop_front();
+  return true;
+}
+
 void ChoiceStream::take_released(bool all) {
-  const std::size_t released = fed_ - std::min(fed_, matcher_.held());
-  while (!held_.empty() && (all || held_.front().end <= released)) {
+  const std::size_t undecided = parser_ ? parser_->held() : 0;
+  const std::size_t decided = given_ - std::min(given_, undecided);
+  while (!held_.empty() && (all || held_.front().end <= decided)) {
     out_.tokens.push_back(std::move(held_.front().token));
     held_.pop_front();
   }
@@ -55,40 +115,56 @@ void ChoiceStream::take_released(bool all) {
 
 void ChoiceStream::push_token(OutputToken& token, bool silent) {
   ++count_;
+  const bool marker = parser_ && dialect_->is_marker(token.id);
+  if (parser_ && parser_->in_reasoning()) ++reasoning_;
   const std::size_t held = detokenizer_.held();
   text_.clear();
   if (!silent) detokenizer_.push(token.id, text_);
+  const bool hidden = silent || (skip_special_ && tokenizer_.is_special(token.id));
+  const std::size_t literal = marker ? tokenizer_.token_bytes(token.id).size() : 0;
+  if (marker) {
+    const std::size_t begin = fed_ + (hidden ? 0 : text_.size() - std::min(text_.size(), literal));
+    marks_.push_back({.id = token.id, .begin = begin, .end = begin + literal, .shown = !hidden});
+  }
   if (records_) {
-    OutToken record{
-        .id = token.id, .logprobs = std::move(token.logprobs), .char_start = chars_, .hidden = silent};
-    record.hidden = record.hidden || (skip_special_ && tokenizer_.is_special(token.id));
+    OutToken record{.id = token.id, .logprobs = std::move(token.logprobs), .char_start = chars_, .hidden = hidden};
     record.char_start += broken_characters(held, text_);
     const std::size_t open = detokenizer_.held() > 0 ? 1 : 0;  // its character is not complete yet
-    held_.push_back({std::move(record), fed_ + text_.size() + open});
+    held_.push_back({std::move(record), fed_ + text_.size() + open + (hidden ? literal : 0)});
     chars_ += count_characters(text_);
   }
+  if (marker && hidden) fed_ += literal;
   feed(text_);
 }
 
+/// The model was through: it gave one of its end tokens, or one after which it waits for a call's result.
+bool ChoiceStream::natural_end(TokenId stop_token) const {
+  return contains(tokenizer_.end_ids(), stop_token) || (dialect_ && contains(dialect_->call_end_ids(), stop_token));
+}
+
+void ChoiceStream::end(FinishReason finish, TokenId stop_token) {
+  feed(detokenizer_.flush());
+  if (done()) return;
+  release(matcher_.flush().text);
+  finish_ = finish;
+  if (finish == FinishReason::kStop && !natural_end(stop_token)) stop_id_ = stop_token;
+}
+
 Piece& ChoiceStream::push(std::vector<OutputToken>&& tokens, FinishReason finish, TokenId stop_token) {
-  out_.text.clear();
+  if (!out_.events.empty()) spare_ = std::move(out_.events.front().text);
+  out_.events.clear();
   out_.tokens.clear();
+  if (done()) return out_;
   for (std::size_t i = 0; i < tokens.size() && !done(); ++i) {
     const bool stops = finish == FinishReason::kStop && stop_token != kNoToken && i + 1 == tokens.size();
     push_token(tokens[i], stops && !include_stop_);
   }
-  if (!done() && finish != FinishReason::kNone) {
-    feed(detokenizer_.flush());
-    if (!done()) {
-      out_.text += matcher_.flush().text;
-      finish_ = finish;
-      const auto& ends = tokenizer_.end_ids();
-      if (finish == FinishReason::kStop && std::find(ends.begin(), ends.end(), stop_token) == ends.end()) {
-        stop_id_ = stop_token;
-      }
-    }
+  if (!done() && finish != FinishReason::kNone) end(finish, stop_token);
+  if (done() && parser_) {
+    if (mark_seen_ > 0) parser_->push_text(tokenizer_.token_bytes(marks_.front().id).substr(0, mark_seen_), out_.events);
+    parser_->finish(finish_ == FinishReason::kStop && stop_string_ < 0 && stop_id_ == kNoToken, out_.events);
   }
-  if (done() || !out_.text.empty()) take_released(done());
+  if (done() || !out_.events.empty()) take_released(done());
   return out_;
 }
 

@@ -7,30 +7,41 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "server/api_error.h"
+#include "server/capture.h"
 #include "server/prepare.h"
+#include "server/protocol.h"
 #include "server/response_stream.h"
 #include "server/routes.h"
 
 namespace barg::server {
 namespace {
 
-constexpr ErrorShape kShutdown = {503, "server_error", "server_shutdown"};
-constexpr std::string_view kShutdownMessage = "the server is shutting down";
+/// Where no key is asked for, whatever a client sends as one says nothing.
+std::string_view api_key_of(const ServerState& state, const HttpRequest& request) {
+  return state.options.api_key.empty() ? "" : presented_key(request).value_or("");
+}
 
-std::string mint_response_id(Api api) {
+bool wants_capture(const HttpRequest& request) {
+  const std::string* value = request.header("x-capture");
+  return value != nullptr && *value == "1";
+}
+
+std::string mint_response_id(std::string_view prefix) {
   Rng rng(random_seed());
-  char text[64];
-  std::snprintf(text, sizeof text, "%s-%016llx%08llx", api == Api::kChat ? "chatcmpl" : "cmpl",
-                static_cast<unsigned long long>(rng.next()),
+  char digits[64];
+  std::snprintf(digits, sizeof digits, "%016llx%08llx", static_cast<unsigned long long>(rng.next()),
                 static_cast<unsigned long long>(rng.next() >> 32));
-  return text;
+  return std::string(prefix) + digits;
 }
 
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
   Generation(std::shared_ptr<ServerState> state, Api api, HttpRequest request,
              std::shared_ptr<Responder> responder)
-      : state_(std::move(state)), api_(api), request_(std::move(request)), responder_(std::move(responder)) {
+      : state_(std::move(state)),
+        protocol_(protocol_of(api)),
+        request_(std::move(request)),
+        responder_(std::move(responder)) {
     state_->generations.add();
   }
   ~Generation() { state_->generations.remove(); }
@@ -38,7 +49,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void start();
 
  private:
+  void listen();
   void launch(Prepared prepared);
+  void attach(const ResponseMeta& meta, const OutputSpec& output);
   bool submit_all(std::vector<Request> requests);
   void on_event(std::size_t prompt, TokenEvent&& event);
   void on_interrupt(Interrupt cause);
@@ -47,11 +60,13 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void refuse(const Error& error);
   void cancel_all();
   HttpResponse decorated(HttpResponse response) const;
+  void prepare_capture(std::string_view api_key);
+  void keep_capture(int status);
 
   const std::shared_ptr<ServerState> state_;
-  const Api api_;
+  const Protocol& protocol_;
   HttpRequest request_;
-  const std::shared_ptr<Responder> responder_;
+  std::shared_ptr<Responder> responder_;  ///< changes once, in launch(), before anybody else knows of it
 
   // From launch() on; io thread.
   std::shared_ptr<Engine> engine_;
@@ -64,15 +79,15 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool over_ = false;    ///< answered, or nobody listens: events are ignored
   std::vector<std::string> ignored_;
   std::int32_t clamped_max_tokens_ = 0;
+  std::optional<Capture> capture_;
 };
 
 void Generation::start() {
-  responder_->on_interrupt([self = shared_from_this()](Interrupt cause) { self->on_interrupt(cause); });
+  listen();
   const bool queued = state_->pool->submit([self = shared_from_this()] {
-    // Where no key is asked for, whatever a client sends as one says nothing.
-    const bool keys = !self->state_->options.api_key.empty();
-    const std::string_view key = keys ? presented_key(self->request_).value_or("") : "";
-    auto prepared = prepare(*self->state_, self->api_, self->request_.body, key);
+    const std::string api_key(api_key_of(*self->state_, self->request_));
+    auto prepared = prepare(*self->state_, self->protocol_, self->request_, api_key, std::time(nullptr));
+    if (prepared && wants_capture(self->request_)) self->prepare_capture(api_key);
     self->request_.body = {};
     auto responder = self->responder_;
     if (!prepared) {
@@ -85,8 +100,19 @@ void Generation::start() {
     refuse({ErrorCode::kUnavailable, "too many requests are being prepared, try again later", "", 1});
 }
 
+void Generation::prepare_capture(std::string_view api_key) {
+  if (state_->captures->on()) capture_.emplace(request_, api_key, state_->captures->max_bytes());
+}
+
+void Generation::keep_capture(int status) {
+  if (!capture_) return;
+  if (auto capsule = capture_->capsule(status))
+    state_->captures->put(capture_->id(), capture_->owner(), std::move(*capsule));
+}
+
 HttpResponse Generation::decorated(HttpResponse response) const {
-  if (!ignored_.empty()) response.headers.emplace_back("x-barg-ignored-fields", ignored_header(ignored_));
+  if (capture_ && !capture_->id().empty()) response.headers.emplace_back("x-barg-capture", capture_->id());
+  if (!ignored_.empty()) response.headers.emplace_back("x-barg-ignored", ignored_header(ignored_));
   if (clamped_max_tokens_ > 0)
     response.headers.emplace_back("x-barg-max-tokens", std::to_string(clamped_max_tokens_));
   return response;
@@ -99,13 +125,18 @@ void Generation::launch(Prepared prepared) {
   ignored_ = std::move(prepared.ignored);
   clamped_max_tokens_ = prepared.clamped_max_tokens;
   streaming_ = prepared.output.stream;
-  ResponseMeta meta{.id = mint_response_id(api_),
-                    .model = model.names.front(),
-                    .fingerprint = model.fingerprint,
-                    .created = static_cast<std::int64_t>(std::time(nullptr))};
-  stream_.emplace(std::move(meta), std::move(prepared.output), prepared.n, std::move(prepared.prompts),
-                  *model.tokenizer);
-  if (!submit_all(std::move(prepared.requests)) || !streaming_) return;
+  const ResponseMeta meta{.id = mint_response_id(protocol_.id_prefix),
+                          .model = model.names.front(),
+                          .fingerprint = model.fingerprint,
+                          .created = static_cast<std::int64_t>(prepared.created)};
+  if (capture_) capture_->begin(meta, engine_->info(), state_->build.version + " " + state_->build.git);
+  if (!capture_ && wants_capture(request_)) ignored_.emplace_back("X-Capture");
+  attach(meta, prepared.output);
+  stream_.emplace(meta, std::move(prepared.output), prepared.n, std::move(prepared.prompts), *model.tokenizer,
+                  model.dialect);
+  if (!submit_all(std::move(prepared.requests))) return;
+  const std::string first = stream_->begin();
+  if (!streaming_) return;
 
   HttpResponse head;
   head.content_type = "text/event-stream; charset=utf-8";
@@ -113,8 +144,24 @@ void Generation::launch(Prepared prepared) {
   responder_->on_backlog([self = weak_from_this()](bool behind) {
     if (const auto s = self.lock()) s->on_backlog(behind);
   });
-  responder_->begin_stream(decorated(std::move(head)), true);
-  responder_->write(stream_->begin());
+  responder_->begin_stream(decorated(std::move(head)), protocol_.keep_alive);
+  if (capture_) capture_->write(first);
+  responder_->write(first);
+}
+
+/// The protocol may put someone between us and the client, who is then all that we know of it.
+void Generation::attach(const ResponseMeta& meta, const OutputSpec& output) {
+  if (!protocol_.attach) return;
+  const Headers headers = decorated({}).headers;
+  auto other = protocol_.attach(
+      {.state = state_, .meta = meta, .output = output, .headers = headers, .client = responder_});
+  if (!other) return;
+  responder_ = std::move(other);
+  listen();
+}
+
+void Generation::listen() {
+  responder_->on_interrupt([self = shared_from_this()](Interrupt cause) { self->on_interrupt(cause); });
 }
 
 bool Generation::submit_all(std::vector<Request> requests) {
@@ -138,10 +185,12 @@ bool Generation::submit_all(std::vector<Request> requests) {
 void Generation::on_event(std::size_t prompt, TokenEvent&& event) {
   if (over_) return;
   begun_[prompt] = true;
+  if (capture_) capture_->event(prompt, event);
   events_.clear();
   ResponseStream::Step step = stream_->push(prompt, std::move(event), events_);
   for (const auto& f : step.finish_at) engine_->finish_at(ids_[f.prompt], f.choice, f.tokens);
   if (!events_.empty()) {
+    if (capture_) capture_->write(events_);
     responder_->write(events_);
     if (over_) return;  // the write found the reader too slow
   }
@@ -150,9 +199,11 @@ void Generation::on_event(std::size_t prompt, TokenEvent&& event) {
   if (!step.complete) return;
   over_ = true;
   stream_->fill(responder_->note());
-  if (streaming_) return responder_->end();
   HttpResponse response;
-  response.body = stream_->body();
+  if (!streaming_) response.body = stream_->body();
+  if (capture_) capture_->write(response.body);
+  keep_capture(response.status);
+  if (streaming_) return responder_->end();
   responder_->respond(decorated(std::move(response)));
 }
 
@@ -182,10 +233,10 @@ void Generation::refuse(const Error& error) {
   note.finish_reason = "error";
   note.error_code = error_shape(error.code).code;
   if (stream_ && streaming_ && !ids_.empty() && !responder_->gone()) {
-    responder_->write(ResponseStream::error_events(error));
+    responder_->write(stream_->error_events(error));
     responder_->end();
   }
-  responder_->respond(decorated(error_response(error)));  // ignored once headers are out
+  responder_->respond(decorated(protocol_.error(error)));  // ignored once headers are out
 }
 
 void Generation::cancel_all() {
@@ -200,12 +251,13 @@ void Generation::on_interrupt(Interrupt cause) {
   if (stream_) stream_->fill(note);
   note.finish_reason = "abort";
   if (cause != Interrupt::kShutdown) return;
+  const Error error{ErrorCode::kShutdown, "the server is shutting down", "", 0};
   if (stream_ && streaming_) {
-    responder_->write("data: " + dump_json(error_json(kShutdown, kShutdownMessage)) + "\n\ndata: [DONE]\n\n");
+    responder_->write(stream_->error_events(error));
     responder_->end();
     return;
   }
-  HttpResponse response = error_response(kShutdown, kShutdownMessage);
+  HttpResponse response = protocol_.error(error);
   response.close = true;
   responder_->respond(std::move(response));
 }
@@ -214,6 +266,8 @@ void Generation::on_interrupt(Interrupt cause) {
 
 void start_generation(const std::shared_ptr<ServerState>& state, Api api, HttpRequest request,
                       std::shared_ptr<Responder> responder) {
+  responder = state->retries->admit(request, api_key_of(*state, request), std::move(responder));
+  if (!responder) return;  // another generation answers it, or it is refused
   std::make_shared<Generation>(state, api, std::move(request), std::move(responder))->start();
 }
 

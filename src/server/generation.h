@@ -1,4 +1,4 @@
-// Generation: one chat or completion request from its body to its last byte.
+// Generation: one request of any protocol (protocol.h) from its body to its last byte.
 //
 //   io thread --body--> CPU pool: prepare() --requests--> io thread: submit, headers, events --> answer
 //

@@ -33,6 +33,8 @@ std::string_view reason_phrase(int status) {
       return "Method Not Allowed";
     case 408:
       return "Request Timeout";
+    case 409:
+      return "Conflict";
     case 413:
       return "Content Too Large";
     case 414:
@@ -53,6 +55,8 @@ std::string_view reason_phrase(int status) {
       return "Service Unavailable";
     case 505:
       return "HTTP Version Not Supported";
+    case 529:
+      return "Overloaded";
     default:
       return "Unknown";
   }

@@ -81,8 +81,9 @@ class Responder {
   virtual ~Responder() = default;
 
   virtual void respond(HttpResponse response) = 0;
-  /// Sends status and headers now. `sse`: a comment line is sent whenever the stream is silent for too long.
-  virtual void begin_stream(HttpResponse head, bool sse) = 0;
+  /// Sends status and headers now. `keep_alive` (static lifetime; may be empty) is sent whenever the stream is silent
+  /// for too long.
+  virtual void begin_stream(HttpResponse head, std::string_view keep_alive) = 0;
   virtual void write(std::string_view bytes) = 0;
   virtual void end() = 0;
   virtual bool gone() const = 0;  ///< the client cannot be reached any more, or the answer is complete
@@ -104,8 +105,9 @@ class HttpHandler {
   virtual std::optional<HttpResponse> check(const HttpRequest& head, std::string& route) = 0;
   /// The whole request. io thread: return within a millisecond.
   virtual void handle(HttpRequest request, std::shared_ptr<Responder> responder) = 0;
-  /// A refusal by the HTTP layer itself (malformed, too large, too slow).
-  virtual HttpResponse refusal(int status, std::string_view code, std::string_view message) = 0;
+  /// A refusal by the HTTP layer itself (malformed, too large, too slow). `head`: null where none was read.
+  virtual HttpResponse refusal(const HttpRequest* head, int status, std::string_view code,
+                               std::string_view message) = 0;
   /// Exactly once per request, at its end of life. io thread.
   virtual void on_access(const AccessRecord& record) = 0;
 };

@@ -82,8 +82,8 @@ class Exchange final : public Responder {
   }
 
   void respond(HttpResponse response) override { session_->respond(answer_, std::move(response)); }
-  void begin_stream(HttpResponse head, bool sse) override {
-    session_->begin_stream(answer_, std::move(head), sse);
+  void begin_stream(HttpResponse head, std::string_view keep_alive) override {
+    session_->begin_stream(answer_, std::move(head), keep_alive);
   }
   void write(std::string_view bytes) override { session_->write(answer_, bytes); }
   void end() override { session_->end(answer_); }
@@ -179,7 +179,7 @@ void Session::start_refused() {
   io_->sessions.insert(this);
   if (shared_->stopping) return close("server_shutdown");
   HttpResponse response =
-      shared_->handler.refusal(503, "too_many_connections", "too many connections, try again later");
+      shared_->handler.refusal(nullptr, 503, "too_many_connections", "too many connections, try again later");
   response.headers.emplace_back("retry-after", "1");
   response.close = true;
   close_after_ = true;
@@ -334,7 +334,8 @@ void Session::dispatch() {
 }
 
 void Session::refuse_framing(int status, const std::string& message) {
-  HttpResponse response = shared_->handler.refusal(status, framing_code(status), message);
+  const HttpRequest* head = head_checked_ ? &parser_->request() : nullptr;
+  HttpResponse response = shared_->handler.refusal(head, status, framing_code(status), message);
   response.close = true;
   refuse(std::move(response), "-");
 }
@@ -394,20 +395,20 @@ void Session::dropped(const std::shared_ptr<Answer>& answer) {
   if (!current(answer)) return;
   if (answer->head_sent) return close("dropped");
   HttpResponse response =
-      shared_->handler.refusal(500, "internal_error", "the request was lost inside the server");
+      shared_->handler.refusal(nullptr, 500, "internal_error", "the request was lost inside the server");
   response.close = true;
   respond(answer, std::move(response));
 }
 
-void Session::begin_stream(const std::shared_ptr<Answer>& answer, HttpResponse head, bool sse) {
+void Session::begin_stream(const std::shared_ptr<Answer>& answer, HttpResponse head, std::string_view keep_alive) {
   if (!current(answer) || answer->head_sent) return;
   if (head.close || shared_->draining || !answer->chunked) close_after_ = true;
   answer->head_sent = true;
-  answer->sse = sse;
+  answer->keep_alive = keep_alive;
   answer->record.status = head.status;
   send(response_head(head, true));
   flush();
-  if (sse && shared_->options.sse_ping_s > 0) ping();
+  if (!keep_alive.empty() && shared_->options.sse_ping_s > 0) ping();
 }
 
 void Session::write(const std::shared_ptr<Answer>& answer, std::string_view bytes) {
@@ -509,7 +510,7 @@ void Session::interrupt_for_shutdown() {
   interrupt(Interrupt::kShutdown);
   if (!current(answer)) return;
   if (answer->head_sent) return close("server_shutdown");
-  HttpResponse response = shared_->handler.refusal(503, "server_shutdown", "the server is shutting down");
+  HttpResponse response = shared_->handler.refusal(nullptr, 503, "server_shutdown", "the server is shutting down");
   response.close = true;
   respond(answer, std::move(response));
 }
@@ -613,7 +614,7 @@ void Session::ping() {
   ping_timer_.async_wait([self = shared_from_this(), answer = answer_](error_code ec) {
     if (ec || !self->current(answer)) return;
     if (!self->writing_ && since(self->last_write_) >= self->shared_->options.sse_ping_s * 0.99) {
-      self->write(answer, ": ping\n\n");
+      self->write(answer, answer->keep_alive);
     }
     if (self->current(answer)) self->ping();
   });

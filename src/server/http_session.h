@@ -83,7 +83,7 @@ struct Answer {
   bool head_only = false;  ///< HEAD
   bool head_sent = false;
   bool chunked = false;
-  bool sse = false;
+  std::string_view keep_alive;  ///< sent into a silent stream; empty: nothing is
   bool ended = false;   ///< the handler is through
   bool behind = false;  ///< as on_backlog was told
   std::size_t largest_write = 0;
@@ -105,7 +105,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // From Exchange.
   void respond(const std::shared_ptr<Answer>& answer, HttpResponse response);
-  void begin_stream(const std::shared_ptr<Answer>& answer, HttpResponse head, bool sse);
+  void begin_stream(const std::shared_ptr<Answer>& answer, HttpResponse head, std::string_view keep_alive);
   void write(const std::shared_ptr<Answer>& answer, std::string_view bytes);
   void end(const std::shared_ptr<Answer>& answer);
   void dropped(const std::shared_ptr<Answer>& answer);

@@ -13,7 +13,7 @@
 #include "barg/tokenizer.h"
 #include "base/json.h"
 #include "server/choice_stream.h"
-#include "server/response_stream.h"
+#include "server/answer_writer.h"
 
 namespace barg::server {
 

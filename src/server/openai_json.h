@@ -1,6 +1,6 @@
-// The only place where a client's JSON enters: bodies of /v1/chat/completions and /v1/completions become an
-// ApiRequest, checked once and completely; nothing behind it sees JSON (but the messages, which belong to the
-// chat template and are type-checked here).
+// The only place where a client's JSON enters: the body of every endpoint that generates becomes an ApiRequest, checked
+// once and completely by its protocol's parser (chat_protocol.cpp, ...); nothing behind it sees JSON (but the messages,
+// which belong to the chat template and are type-checked here).
 //
 // Values and ranges are OpenAI's and vLLM's; null is absent; unknown fields are accepted and listed in
 // `ignored`; what changes the meaning of an answer and is not built yet is kUnsupported and names the field.
@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,12 +20,18 @@
 #include "barg/request.h"
 #include "barg/result.h"
 #include "base/json.h"
+#include "server/json_fields.h"
 #include "server/served_model.h"
 #include "text/chat_template.h"
 
 namespace barg::server {
 
 enum class Api : std::uint8_t { kChat, kCompletions, kResponses, kMessages };
+inline constexpr std::size_t kApis = 4;
+
+/// For FieldSpec::apis.
+constexpr unsigned api_bit(Api api) { return 1U << static_cast<unsigned>(api); }
+inline constexpr unsigned kChatLike = api_bit(Api::kChat) | api_bit(Api::kResponses) | api_bit(Api::kMessages);
 
 /// What only one protocol's writer needs; made by its parser, read by its writer.
 struct ProtocolExtras {
@@ -42,8 +49,9 @@ struct ToolSpec {
   bool custom = false;  ///< plain text input (OpenAI's custom tools)
 };
 
+/// Tools are those that may be used: mode kNone leaves none, allowed_tools those it lists. See tool_rules.h.
 struct ToolOptions {
-  std::vector<ToolSpec> tools;  ///< usable ones only: mode kNone leaves none, allowed_tools those it lists
+  std::vector<ToolSpec> tools;
   ToolMode mode = ToolMode::kAuto;
   std::string named;            ///< with kNamed
   bool parallel = true;
@@ -54,6 +62,7 @@ struct ReasoningOptions {
   std::string effort;                 ///< none ... max, empty: not said
   std::optional<std::int32_t> budget; ///< most tokens of reasoning; its end is forced then
   bool show = true;                   ///< false: it is counted and not returned
+  bool separate = true;               ///< false: it is part of the text, markers and all
 };
 
 /// How the answer is to be written; the engine knows nothing of it.
@@ -105,6 +114,9 @@ inline constexpr std::size_t kMaxPrompts = 1024;
 inline constexpr std::size_t kMaxStops = 16;
 inline constexpr std::size_t kMaxStopBytes = 4096;
 inline constexpr std::int32_t kMaxLogprobs = 20;
+inline constexpr std::size_t kMaxTools = 512;
+inline constexpr std::size_t kMaxToolName = 128;
+inline constexpr std::size_t kMaxToolCalls = 512;  ///< of one message of the history
 
 /// The `model` member: nullopt when absent. Fails when it is not a string or absurdly long.
 Result<std::optional<std::string>> parse_model_name(const Json& body);
@@ -115,6 +127,10 @@ Result<ApiRequest> parse_chat_request(const Json& body, const SamplingDefaults& 
 Result<ApiRequest> parse_completion_request(const Json& body, const SamplingDefaults& defaults,
                                             std::int32_t vocab_size);
 
+/// The tables of the two below.
+std::span<const FieldSpec> tokenize_fields();
+std::span<const FieldSpec> detokenize_fields();
+
 struct TokenizeRequest {
   std::string text;
   bool add_special_tokens = true;
@@ -122,7 +138,7 @@ struct TokenizeRequest {
 Result<TokenizeRequest> parse_tokenize_request(const Json& body);
 Result<std::vector<TokenId>> parse_detokenize_request(const Json& body, std::int32_t vocab_size);
 
-/// Value of the x-barg-ignored-fields header: printable, bounded. Empty when nothing was ignored.
+/// Value of the x-barg-ignored header: printable, bounded. Empty when nothing was ignored.
 std::string ignored_header(const std::vector<std::string>& names);
 
 }  // namespace barg::server

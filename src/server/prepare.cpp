@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "server/cache_salt.h"
+#include "server/tool_rules.h"
 
 namespace barg::server {
 namespace {
@@ -15,13 +16,12 @@ constexpr std::size_t kMaxNameShown = 128;
 /// repeats them for every choice.
 constexpr std::int64_t kMaxPromptScores = 1 << 20;
 
-Error too_long(const EngineInfo& info, std::int64_t tokens, bool at_least, Api api) {
-  const bool chat = api == Api::kChat;
+Error too_long(const EngineInfo& info, std::int64_t tokens, bool at_least, const Protocol& protocol) {
+  const std::string field(protocol.prompt_field);
   std::string message = "This model's maximum context length is " + std::to_string(info.max_model_len) +
-                        " tokens. However, your " + (chat ? "messages" : "prompt") + " resulted in " +
-                        (at_least ? "at least " : "") + std::to_string(tokens) +
-                        " tokens. Please reduce the length of the " + (chat ? "messages." : "prompt.");
-  return {ErrorCode::kContextLengthExceeded, std::move(message), chat ? "messages" : "prompt", 0};
+                        " tokens. However, your " + field + " resulted in " + (at_least ? "at least " : "") +
+                        std::to_string(tokens) + " tokens. Please reduce the length of the " + field + ".";
+  return {ErrorCode::kContextLengthExceeded, std::move(message), field, 0};
 }
 
 std::size_t text_bytes(const Json& value) {
@@ -35,49 +35,75 @@ std::size_t text_bytes(const Json& value) {
   return sum;
 }
 
+/// Bytes of all strings in a value.
+std::size_t string_bytes(const Json& value) {
+  std::size_t sum = value.is_string() ? value.as_string().size() : 0;
+  if (value.is_array()) {
+    for (const Json& item : value.as_array()) sum += string_bytes(item);
+  }
+  if (value.is_object()) {
+    for (const auto& [name, member] : value.as_object()) sum += name.size() + string_bytes(member);
+  }
+  return sum;
+}
+
 /// Client text of each prompt in bytes, or token counts where ids were given.
 struct Size {
-  std::size_t bytes = 0;
+  std::size_t bytes = 0;       ///< that is in the prompt whatever the template does
+  std::size_t more_bytes = 0;  ///< that probably is
   std::size_t ids = 0;
 };
 std::vector<Size> sizes(const ApiRequest& request) {
   std::vector<Size> out;
-  if (request.output.api == Api::kChat) {
-    Size s;
-    for (const Json& m : request.chat.messages.as_array()) {
-      if (const Json* content = m.find("content")) s.bytes += text_bytes(*content);
-    }
-    out.push_back(s);
+  for (const PromptInput& p : request.prompts)
+    out.push_back({.bytes = p.text.size(), .more_bytes = 0, .ids = p.ids.size()});
+  if (!request.prompts.empty()) return out;
+  Size s;
+  for (const Json& m : request.chat.messages.as_array()) {
+    if (const Json* content = m.find("content")) s.bytes += text_bytes(*content);
+    if (const Json* calls = m.find("tool_calls")) s.more_bytes += string_bytes(*calls);
   }
-  for (const PromptInput& p : request.prompts) out.push_back({.bytes = p.text.size(), .ids = p.ids.size()});
+  s.more_bytes += string_bytes(request.chat.tools);
+  out.push_back(s);
   return out;
 }
 
 /// What can be refused without tokenising.
-Result<void> check_before(const ServedModel& model, const ApiRequest& request) {
+Result<void> check_before(const ServedModel& model, const Protocol& protocol, const ApiRequest& request) {
   const EngineInfo& info = model.engine->info();
   std::int64_t estimate = 0;
   for (const Size& s : sizes(request)) {
     const std::size_t most = std::max<std::size_t>(1, model.max_token_bytes) * kNormalisationFactor;
     const auto least = static_cast<std::int64_t>(s.ids + s.bytes / most);
-    if (least > info.max_model_len)
-      return std::unexpected(too_long(info, least, s.ids == 0, request.output.api));
-    estimate += static_cast<std::int64_t>(s.ids) +
-                std::max<std::int64_t>(1, static_cast<std::int64_t>(s.bytes) / kBytesPerToken);
+    if (least > info.max_model_len) return std::unexpected(too_long(info, least, s.ids == 0, protocol));
+    const auto bytes = static_cast<std::int64_t>(s.bytes + s.more_bytes);
+    estimate += static_cast<std::int64_t>(s.ids) + std::max<std::int64_t>(1, bytes / kBytesPerToken);
   }
   return model.engine->admissible(estimate);
 }
 
-Result<PromptInfo> chat_prompt(const ServedModel& model, const ApiRequest& request) {
+/// Behind the last of what the client wrote: markers before it are its business.
+std::string_view trusted_tail(const text::MarkedString& prompt) {
+  const std::size_t end = prompt.untrusted.empty() ? 0 : prompt.untrusted.back().second;
+  return std::string_view(prompt.text).substr(end);
+}
+
+Result<PromptInfo> chat_prompt(const ServedModel& model, const Protocol& protocol, const ApiRequest& request) {
   if (!model.chat_template)
-    return fail(ErrorCode::kUnsupported, "this model has no chat template", "messages");
+    return fail(ErrorCode::kUnsupported, "this model has no chat template", std::string(protocol.prompt_field));
   auto rendered = model.chat_template->render(request.chat);
-  if (!rendered) return std::unexpected(rendered.error());
+  if (!rendered) {
+    Error error = rendered.error();
+    if (error.param.starts_with("messages") && protocol.prompt_field != "messages") error.param = protocol.prompt_field;
+    return std::unexpected(std::move(error));
+  }
   PromptInfo info;
   info.ids = model.tokenizer->encode_marked(rendered->pieces());
   const auto bos = model.tokenizer->bos();
   if (request.add_special_tokens && bos && (info.ids.empty() || info.ids[0] != *bos))
     info.ids.insert(info.ids.begin(), *bos);
+  if (model.dialect)
+    info.inside_reasoning = text::reasoning_open(model.dialect->reasoning(), trusted_tail(*rendered));
   return info;
 }
 
@@ -108,30 +134,61 @@ PromptInfo completion_prompt(const ServedModel& model, const ApiRequest& request
   return info;
 }
 
-Result<Request> engine_request(const EngineInfo& info, const ApiRequest& api, const PromptInfo& prompt,
-                               Prepared& out) {
+/// A budget of reasoning becomes what the sampler needs to end it; a model without reasoning keeps every budget.
+std::optional<ReasoningLimit> reasoning_limit(const ServedModel& model, const ApiRequest& api, const PromptInfo& prompt) {
+  const auto& budget = api.output.reasoning.budget;
+  if (!budget || !model.dialect || model.dialect->reasoning().close.empty()) return std::nullopt;
+  const text::ReasoningMarkers& markers = model.dialect->reasoning();
+  const EncodeOptions options{.add_special_tokens = false, .parse_special_tokens = true};
+  ReasoningLimit limit{.budget = *budget,
+                       .open = prompt.inside_reasoning,
+                       .begin = model.tokenizer->encode(markers.open, options),
+                       .close = model.tokenizer->encode(markers.close, options)};
+  if (limit.close.empty()) return std::nullopt;
+  return limit;
+}
+
+/// A model that waits for a call's result has ended its answer, whether its files say so or not.
+void add_call_ends(const ServedModel& model, const ApiRequest& api, SamplingParams& sampling) {
+  if (!model.dialect || api.output.tools.tools.empty() || sampling.ignore_eos) return;
+  for (const TokenId id : model.dialect->call_end_ids()) {
+    const auto known = [id](const std::vector<TokenId>& ids) { return std::find(ids.begin(), ids.end(), id) != ids.end(); };
+    if (!known(model.engine->info().end_ids) && !known(sampling.stop_token_ids)) sampling.stop_token_ids.push_back(id);
+  }
+}
+
+}  // namespace
+
+Result<PromptInfo> tokenised_prompt(const ServedModel& model, const Protocol& protocol, const ApiRequest& request,
+                                    std::size_t index) {
+  if (request.prompts.empty()) return chat_prompt(model, protocol, request);
+  return completion_prompt(model, request, request.prompts[index]);
+}
+
+Result<Request> engine_request(const ServedModel& model, const Protocol& protocol, const ApiRequest& api,
+                               const PromptInfo& prompt) {
+  const EngineInfo& info = model.engine->info();
   const auto length = static_cast<std::int64_t>(prompt.ids.size());
   if (length == 0)
-    return fail(ErrorCode::kInvalidValue, "the prompt has no tokens",
-                api.output.api == Api::kChat ? "messages" : "prompt");
+    return fail(ErrorCode::kInvalidValue, "the prompt has no tokens", std::string(protocol.prompt_field));
   const std::int64_t room = info.max_model_len - length;
   const bool scoring = api.max_tokens == 0;
-  if (room < 0 || (room == 0 && !scoring))
-    return std::unexpected(too_long(info, length, false, api.output.api));
+  if (room < 0 || (room == 0 && !scoring)) return std::unexpected(too_long(info, length, false, protocol));
   Request request;
   request.prompt = prompt.ids;
   request.sampling = api.sampling;
   request.sampling.max_tokens = static_cast<std::int32_t>(std::min(room, api.max_tokens.value_or(room)));
   request.sampling.min_tokens = std::min(request.sampling.min_tokens, request.sampling.max_tokens);
-  if (api.max_tokens && request.sampling.max_tokens < *api.max_tokens)
-    out.clamped_max_tokens = request.sampling.max_tokens;
+  request.sampling.reasoning = reasoning_limit(model, api, prompt);
+  add_call_ends(model, api, request.sampling);
   request.n = api.n;
   request.priority = api.priority;
   request.cache_salt = api.cache_salt;
   request.cache_pin_s = api.cache_pin_s;
-  request.follows = !out.requests.empty();
   return request;
 }
+
+namespace {
 
 Result<void> check_prompt_scores(const ApiRequest& api, const Prepared& prepared) {
   if (!api.sampling.prompt_logprobs) return {};
@@ -149,27 +206,36 @@ Result<void> check_prompt_scores(const ApiRequest& api, const Prepared& prepared
                                 : "prompt_logprobs");
 }
 
-Result<void> fill(const ServedModel& model, const ApiRequest& api, Prepared& out) {
-  if (auto ok = check_before(model, api); !ok) return ok;
-  const auto add = [&](PromptInfo info) -> Result<void> {
-    auto request = engine_request(model.engine->info(), api, info, out);
-    if (!request) return std::unexpected(request.error());
-    out.requests.push_back(std::move(*request));
-    out.prompts.push_back(std::move(info));
-    return {};
-  };
-  if (api.output.api == Api::kChat) {
-    auto info = chat_prompt(model, api);
+Result<void> fill(const ServedModel& model, const Protocol& protocol, const ApiRequest& api, Prepared& out) {
+  if (auto ok = check_before(model, protocol, api); !ok) return ok;
+  const std::size_t prompts = std::max<std::size_t>(1, api.prompts.size());
+  for (std::size_t i = 0; i < prompts; ++i) {
+    auto info = tokenised_prompt(model, protocol, api, i);
     if (!info) return std::unexpected(info.error());
-    if (auto ok = add(std::move(*info)); !ok) return ok;
-  }
-  for (const PromptInput& input : api.prompts) {
-    if (auto ok = add(completion_prompt(model, api, input)); !ok) return ok;
+    auto request = engine_request(model, protocol, api, *info);
+    if (!request) return std::unexpected(request.error());
+    request->follows = i > 0;
+    if (api.max_tokens && request->sampling.max_tokens < *api.max_tokens)
+      out.clamped_max_tokens = request->sampling.max_tokens;
+    out.requests.push_back(std::move(*request));
+    out.prompts.push_back(std::move(*info));
   }
   return check_prompt_scores(api, out);
 }
 
+/// What a template is told beside the messages.
+void complete_chat(ApiRequest& request) {
+  request.chat.tools = template_tools(request.output.tools);
+  request.chat.thinking = request.output.reasoning.enabled;
+  request.chat.reasoning_effort = request.output.reasoning.effort;
+}
+
 }  // namespace
+
+Result<PromptInfo> render_prompt(const ServedModel& model, const Protocol& protocol, ApiRequest& request) {
+  complete_chat(request);
+  return chat_prompt(model, protocol, request);
+}
 
 Result<const ServedModel*> find_model(const ServerState& state, const Json& body) {
   auto name = parse_model_name(body);
@@ -180,23 +246,35 @@ Result<const ServedModel*> find_model(const ServerState& state, const Json& body
               "the model " + json_quote((*name)->substr(0, kMaxNameShown)) + " does not exist", "model");
 }
 
-Result<Prepared> prepare(const ServerState& state, Api api, std::string_view body, std::string_view api_key) {
-  auto json = parse_json(body);
+Result<Parsed> parse_request(const ServerState& state, const Protocol& protocol, const HttpRequest& http,
+                             std::string_view api_key, std::time_t now) {
+  auto json = parse_json(http.body);
   if (!json) return std::unexpected(json.error());
   auto model = find_model(state, *json);
   if (!model) return std::unexpected(model.error());
-  const auto vocab = (*model)->engine->info().vocab_size;
-  auto request = api == Api::kChat ? parse_chat_request(*json, (*model)->sampling, vocab)
-                                   : parse_completion_request(*json, (*model)->sampling, vocab);
+  auto request =
+      protocol.parse(*json, {.state = state, .model = **model, .request = http, .api_key = api_key});
   if (!request) return std::unexpected(request.error());
   if (const std::string& secret = (*model)->salt_secret; !secret.empty())
     request->cache_salt = derived_salt(secret, api_key, request->cache_salt);
+  complete_chat(*request);
+  std::tm local{};
+  if (localtime_r(&now, &local) != nullptr) request->chat.now = local;
+  return Parsed{.model = *model, .request = std::move(*request), .body = std::move(*json)};
+}
+
+Result<Prepared> prepare(const ServerState& state, const Protocol& protocol, const HttpRequest& http,
+                         std::string_view api_key, std::time_t now) {
+  auto parsed = parse_request(state, protocol, http, api_key, now);
+  if (!parsed) return std::unexpected(parsed.error());
+  ApiRequest& request = parsed->request;
   Prepared out;
-  out.model = *model;
-  out.n = request->n;
-  if (auto ok = fill(**model, *request, out); !ok) return std::unexpected(ok.error());
-  out.output = std::move(request->output);
-  out.ignored = std::move(request->ignored);
+  out.model = parsed->model;
+  out.created = now;
+  out.n = request.n;
+  if (auto ok = fill(*out.model, protocol, request, out); !ok) return std::unexpected(ok.error());
+  out.output = std::move(request.output);
+  out.ignored = std::move(request.ignored);
   return out;
 }
 

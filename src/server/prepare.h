@@ -1,11 +1,12 @@
-// prepare: the bytes of a chat or completion request become engine requests, or the one reason why not. Runs
-// on the CPU pool: parsing, rendering and tokenising are the only slow things the server does itself.
+// prepare: the bytes of a request become engine requests, or the one reason why not. Runs on the CPU pool: parsing,
+// rendering and tokenising are the only slow things the server does itself.
 //
-// Order: JSON -> model -> fields -> admission by a byte estimate -> length bound by bytes -> render and
-// tokenise
-// -> exact length. So a full server refuses before it spends time, and an impossible prompt is not tokenised.
+// Order: JSON -> model -> fields (the protocol's parser) -> admission by a byte estimate -> length bound by bytes ->
+// render and tokenise -> exact length. So a full server refuses before it spends time, and an impossible prompt is not
+// tokenised.
 #pragma once
 
+#include <ctime>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,7 +14,9 @@
 
 #include "barg/request.h"
 #include "barg/result.h"
+#include "server/http.h"
 #include "server/openai_json.h"
+#include "server/protocol.h"
 #include "server/response_stream.h"
 #include "server/server_state.h"
 
@@ -27,10 +30,32 @@ struct Prepared {
   std::vector<PromptInfo> prompts;
   std::vector<std::string> ignored;
   std::int32_t clamped_max_tokens = 0;  ///< > 0: what max_tokens became
+  std::time_t created = 0;              ///< `now`
 };
 
-/// `api_key`: the one that came with the request, empty where none is asked for.
-Result<Prepared> prepare(const ServerState& state, Api api, std::string_view body, std::string_view api_key);
+/// `api_key`: the one that came with the request, empty where none is asked for. `now`: unix seconds, which templates
+/// may show and the answer carries.
+Result<Prepared> prepare(const ServerState& state, const Protocol& protocol, const HttpRequest& http,
+                         std::string_view api_key, std::time_t now);
+
+// ---- its steps, for those who show them
+
+struct Parsed {
+  const ServedModel* model = nullptr;  ///< owned by the ServerState
+  ApiRequest request;                  ///< with its salt derived, and all that its template is told
+  Json body;
+};
+Result<Parsed> parse_request(const ServerState& state, const Protocol& protocol, const HttpRequest& http,
+                             std::string_view api_key, std::time_t now);
+/// Prompt `index` of the request (a conversation has one), of any length.
+Result<PromptInfo> tokenised_prompt(const ServedModel& model, const Protocol& protocol, const ApiRequest& request,
+                                    std::size_t index);
+/// What the engine is asked for; refuses what does not fit its context.
+Result<Request> engine_request(const ServedModel& model, const Protocol& protocol, const ApiRequest& api,
+                               const PromptInfo& prompt);
+
+/// The prompt of a conversation as its generation is given it: rendered with its tools, tokenised, of any length.
+Result<PromptInfo> render_prompt(const ServedModel& model, const Protocol& protocol, ApiRequest& request);
 
 /// The model a body names, or kNotFound.
 Result<const ServedModel*> find_model(const ServerState& state, const Json& body);

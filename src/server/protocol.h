@@ -35,6 +35,7 @@ struct AttachContext {
 
 struct Protocol {
   Api api;
+  std::string_view path;       ///< "/v1/chat/completions"; served without the /v1 too
   std::string_view id_prefix;  ///< "chatcmpl-"
   std::span<const FieldSpec> (*fields)();  ///< of the body; reads it and documents it
   /// Model and body are known to be there; every error names its field in the protocol's own words.
@@ -52,6 +53,8 @@ struct Protocol {
 
 /// The row of the table in protocol.cpp.
 const Protocol& protocol_of(Api api);
+/// Who answers at a path, with or without /v1; nullptr if nobody does.
+const Protocol* protocol_at(std::string_view path);
 inline std::span<const FieldSpec> fields_of(Api api) { return protocol_of(api).fields(); }
 
 }  // namespace barg::server

@@ -1,21 +1,38 @@
-// The field groups of openai_json.cpp, one function each. Internal to it. Every function reports what is
-// wrong through `fields` and leaves defaults behind.
+// What the bodies of several endpoints share: their table of fields and one function for each group of them. Every
+// function reports what is wrong through `fields` and leaves defaults behind. Internal to the protocols' parsers.
+//
+// A parser reads: its own fields, read_generation(), then finish_request(). The table of a protocol is
+// with_shared(api, its own rows), kept for the life of the process; a row of its own replaces the shared one.
 #pragma once
+
+#include <span>
+#include <vector>
 
 #include "server/json_fields.h"
 #include "server/openai_json.h"
 
 namespace barg::server {
 
-/// kUnsupported for whatever changes the meaning of the answer and is not built: tools, formats, beams, ...
-void refuse_unsupported(Fields& fields, Api api);
-/// temperature ... stop_token_ids.
-void read_sampling(Fields& fields, ApiRequest& request, const SamplingDefaults& defaults, std::int32_t vocab);
-/// stop: string or array.
-void read_stops(Fields& fields, OutputSpec& out);
-/// priority, cache_salt, cache_pin_s, user, metadata.
-void read_identity(Fields& fields, ApiRequest& request);
-/// messages, documents, template flags and kwargs.
+/// `own`, then the shared rows of `api` whose names are not in it.
+std::vector<FieldSpec> with_shared(Api api, std::span<const FieldSpec> own);
+
+/// model, stream, stream_options, sampling, stop, priority, cache_salt, ...: every shared row that the table has, but
+/// those of the template and of reasoning. REQUIRES fields over a table of with_shared(request.output.api, ...).
+void read_generation(Fields& fields, ApiRequest& request, const SamplingDefaults& defaults, std::int32_t vocab);
+/// chat_template_kwargs, thinking_token_budget, include_reasoning, separate_reasoning, enable_thinking. Call it when
+/// what the protocol itself says of reasoning is in `request` already: that wins.
+void read_reasoning(Fields& fields, ApiRequest& request);
+/// strict_params, ignored fields; the error if there was one.
+Result<ApiRequest> finish_request(ApiRequest request, Fields& fields);
+
+/// min_tokens against max_tokens, once both are read.
+void check_min_tokens(Fields& fields, const ApiRequest& request);
+/// An effort of reasoning ("none", "minimal", "low", "medium", "high", "xhigh", "max") that was asked for: it also
+/// says whether to reason at all, unless that is said already.
+void set_effort(ReasoningOptions& reasoning, std::string effort);
+inline constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
+
+/// messages, documents, template flags of Chat Completions.
 void read_messages(Fields& fields, text::ChatPrompt& chat);
 
 }  // namespace barg::server

@@ -1,20 +1,18 @@
-// ResponseStream: the token events of one API request become the bytes of its answer, either server-sent
-// events as they come or one JSON document at the end. Pure: no sockets, no engine, no clock.
+// ResponseStream: the token events of one API request become the bytes of its answer, either server-sent events as
+// they come or one JSON document at the end. It knows choices, waiting prompts, counts and ends; what bytes are
+// written is the protocol's AnswerWriter. Pure: no sockets, no engine, no clock.
 //
 // Invariants:
-//  1. Streamed and unstreamed answers carry the same text, log-probabilities, token ids, finish reasons and
-//     usage; both are written from the same pieces.
-//  2. Every choice gets exactly one chunk with a finish_reason, "stop" or "length", never anything else. A
-//  choice
-//     that fails ends the whole answer with an error object instead.
-//  3. Choice k of prompt p has index p * n + k. Nothing is shared between choices but the prompt.
-//  4. JSON never holds NaN or infinities: log-probabilities are clipped at -9999.
+//  1. Streamed and unstreamed answers are written from the same calls (answer_writer.h).
+//  2. Every choice is finished exactly once, as kStop or kLength. A choice that fails ends the whole answer with an
+//     error instead.
+//  3. Choice k of prompt p has index p * n + k. Nothing is shared between choices but the prompt and the tools.
 //
-// One request owns one; not thread-safe; the tokenizer outlives it.
+// One request owns one; not thread-safe; the tokenizer outlives it. It stays where it was made (its writer borrows).
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,30 +21,20 @@
 
 #include "barg/request.h"
 #include "barg/tokenizer.h"
-#include "base/json.h"
+#include "server/answer_writer.h"
 #include "server/choice_stream.h"
 #include "server/http.h"
 #include "server/openai_json.h"
 
 namespace barg::server {
 
-struct ResponseMeta {
-  std::string id, model, fingerprint;
-  std::int64_t created = 0;
-};
-
-/// A prompt as the answer may have to show it.
-struct PromptInfo {
-  std::vector<TokenId> ids;
-  std::string text;                              ///< filled when echoed or when offsets are needed
-  bool from_text = false;                        ///< the text came first: special tokens in it are visible
-  bool added_front = false, added_back = false;  ///< BOS, EOS that are not in the text
-};
-
 class ResponseStream {
  public:
+  /// `dialect` may be null: everything is text.
   ResponseStream(ResponseMeta meta, OutputSpec spec, std::int32_t n, std::vector<PromptInfo> prompts,
-                 const Tokenizer& tokenizer);
+                 const Tokenizer& tokenizer, std::shared_ptr<const text::BoundDialect> dialect = {});
+  ResponseStream(const ResponseStream&) = delete;
+  ResponseStream& operator=(const ResponseStream&) = delete;
 
   /// A choice reached a stop string: the engine must be told.
   struct FinishAt {
@@ -65,48 +53,40 @@ class ResponseStream {
   /// Appends the events to send to `out`, when streaming.
   Step push(std::size_t prompt, TokenEvent&& event, std::string& out);
   /// The answer of an unstreamed request. REQUIRES complete.
-  std::string body() const;
+  std::string body();
   /// How a stream ends that cannot be completed.
-  static std::string error_events(const Error& error);
+  std::string error_events(const Error& error);
   void fill(AccessNote& note) const;
+  const UsageCounts& usage() const { return usage_; }
 
  private:
   struct Choice {
     ChoiceStream stream;
-    std::string text;  ///< unstreamed only, like the next
-    std::vector<OutToken> tokens;
     bool final_event = false;
     std::vector<TokenEvent> waiting;  ///< until the prompt's log-probabilities are here
   };
   struct Prompt {
-    PromptInfo info;
     std::vector<TokenLogprobs> logprobs;
-    bool shown = false;  ///< nothing (more) has to be sent before the first token
+    bool wanted = false;  ///< the answer shows them
+    bool shown = false;   ///< nothing (more) has to be said before the first token
   };
 
   void take(std::size_t index, TokenEvent&& event, Step& step, std::string& out);
+  void take_stats(const TokenEvent& event);
+  void write(std::size_t index, Piece& piece, std::string& out);
   void show_prompt(std::size_t prompt, Step& step, std::string& out);
   void end_if_complete(Step& step, std::string& out);
-  void write_event(const Json& choice, bool with_usage, std::string& out) const;
-  void write_piece(std::size_t index, std::string_view text, const Json& logprobs,
-                   std::span<const OutToken> tokens, std::string& out) const;
-  void write_end(bool with_usage, std::string& out) const;
-  Json piece_logprobs(const Piece& piece) const;
-  Json finish_choice(std::size_t index) const;
-  Json whole_choice(std::size_t index) const;
-  Json usage() const;
 
-  const ResponseMeta meta_;
   const OutputSpec spec_;
   const std::int32_t n_;
-  const Tokenizer& tokenizer_;
+  const std::string model_;
+  std::vector<PromptInfo> infos_;
   std::vector<Prompt> prompts_;
   std::vector<Choice> choices_;
-  std::string prefix_;  ///< of every event, up to and including "choices":[
+  std::unique_ptr<AnswerWriter> writer_;
+  UsageCounts usage_;
   std::size_t finals_ = 0;
   bool failed_ = false, complete_ = false;
-  std::int64_t cached_tokens_ = 0;
-  std::array<std::int64_t, 4> cached_by_place_{};  ///< of these: device, DRAM, disk, remote pool
   std::int32_t preemptions_ = 0;
   double queue_s_ = -1, ttft_s_ = -1;
 };

@@ -8,9 +8,14 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "server/api_error.h"
+#include "server/explain.h"
 #include "server/generation.h"
+#include "server/messages_error.h"
+#include "server/messages_handlers.h"
 #include "server/metrics_text.h"
+#include "server/openapi.h"
 #include "server/prepare.h"
+#include "server/responses_routes.h"
 
 namespace barg::server {
 namespace {
@@ -36,6 +41,10 @@ void chat(const State& s, HttpRequest q, Answerer a) {
 }
 void completions(const State& s, HttpRequest q, Answerer a) {
   start_generation(s, Api::kCompletions, std::move(q), std::move(a));
+}
+
+void messages(const State& s, HttpRequest q, Answerer a) {
+  start_generation(s, Api::kMessages, std::move(q), std::move(a));
 }
 
 /// Runs `work(body)` on the text pool and answers with its JSON.
@@ -93,7 +102,8 @@ Json model_json(const ServedModel& model, const std::string& name) {
                        {"max_model_len", model.engine->info().max_model_len}});
 }
 
-void list_models(const State& state, HttpRequest, Answerer responder) {
+void list_models(const State& state, HttpRequest request, Answerer responder) {
+  if (wants_messages_models(request)) return list_message_models(state, std::move(request), std::move(responder));
   Json::Array data;
   for (const ServedModel& model : state->models) {
     for (const std::string& name : model.names) data.push_back(model_json(model, name));
@@ -102,8 +112,10 @@ void list_models(const State& state, HttpRequest, Answerer responder) {
 }
 
 void one_model(const State& state, HttpRequest request, Answerer responder) {
-  constexpr std::string_view kPrefix = "/v1/models/";
-  const auto name = percent_decode(std::string_view(request.path).substr(kPrefix.size()));
+  constexpr std::string_view kModels = "/models/";
+  const std::string_view path = request.path;
+  const auto name = percent_decode(path.substr(path.find(kModels) + kModels.size()));
+  if (name && wants_messages_models(request)) return responder->respond(one_message_model(*state, *name));
   const ServedModel* model = name ? state->find(*name) : nullptr;
   if (model) return responder->respond(json_response(model_json(*model, *name)));
   responder->respond(error_response({ErrorCode::kNotFound, "the model does not exist", "model", 0}));
@@ -137,30 +149,96 @@ void metrics(const State& state, HttpRequest, Answerer responder) {
   responder->respond(std::move(response));
 }
 
+void get_capture(const State& state, HttpRequest request, Answerer responder) {
+  const std::string_view id = std::string_view(request.path).substr(request.path.rfind('/') + 1);
+  const bool keys = !state->options.api_key.empty();
+  auto capsule = state->captures->find(id, capture_owner(keys ? presented_key(request).value_or("") : ""));
+  if (!capsule) {
+    return responder->respond(error_response(
+        {ErrorCode::kNotFound, "there is no such capture: it was forgotten, or was larger than server.capture_memory", "", 0}));
+  }
+  HttpResponse response;
+  response.body = std::move(*capsule);
+  responder->respond(std::move(response));
+}
+
+void openapi(const State& state, HttpRequest, Answerer responder) {
+  responder->respond(json_response(openapi_document(state->build.version)));
+}
+
+template <Api api>
+std::span<const FieldSpec> body_of() {
+  return fields_of(api);
+}
+std::span<const FieldSpec> any_body() { return {}; }
+
+using enum FieldType;
+
+constexpr FieldSpec kExplainQuery[] = {
+    {.name = "endpoint", .type = kString, .about = "The path whose body this is; /v1/chat/completions if absent."},
+};
+constexpr FieldSpec kResponseQuery[] = {
+    {.name = "stream", .type = kBool, .about = "Answer with its events, again and as they come."},
+    {.name = "starting_after", .type = kInteger, .about = "Only events behind this sequence number."},
+};
+constexpr FieldSpec kPageQuery[] = {
+    {.name = "limit", .type = kInteger, .about = "How many at most."},
+    {.name = "after", .type = kString, .about = "Only those behind this id."},
+    {.name = "order", .type = kString, .about = "asc or desc."},
+};
+
+constexpr std::string_view kText = "text/plain";
+
 constexpr Route kRoutes[] = {
-    // method, path,                   open,  work,  handler
-    {"POST", "/v1/chat/completions", false, true, chat},
-    {"POST", "/v1/completions", false, true, completions},
-    {"POST", "/tokenize", false, true, tokenize},
-    {"POST", "/detokenize", false, true, detokenize},
-    {"GET", "/v1/models", false, false, list_models},
-    {"GET", "/v1/models/{id}", false, false, one_model},
-    {"GET", "/version", false, false, version},
-    {"GET", "/metrics", false, false, metrics},
-    {"GET", "/health", true, false, ready},
-    {"GET", "/livez", true, false, live},
-    {"GET", "/readyz", true, false, ready},
+    // method, path, open, work, handler, about, body, query, streams, answers
+    {"POST", "/v1/chat/completions", false, true, chat, "OpenAI's Chat Completions.", body_of<Api::kChat>, {}, true},
+    {"POST", "/v1/completions", false, true, completions, "OpenAI's Completions.", body_of<Api::kCompletions>, {}, true},
+    {"POST", "/v1/responses", false, true, create_response, "OpenAI's Responses.", body_of<Api::kResponses>, {}, true},
+    {"GET", "/v1/responses/{id}", false, false, get_response, "A stored response, or its events.", nullptr,
+     kResponseQuery, true},
+    {"DELETE", "/v1/responses/{id}", false, false, delete_response, "Forgets a stored response."},
+    {"POST", "/v1/responses/{id}/cancel", false, false, cancel_response, "Stops a running response.", any_body},
+    {"GET", "/v1/responses/{id}/input_items", false, false, list_input_items, "What a stored response was asked.",
+     nullptr, kPageQuery},
+    {"POST", "/v1/responses/input_tokens", false, true, count_input_tokens, "Counts, and generates nothing.",
+     body_of<Api::kResponses>},
+    {"POST", "/v1/messages", false, true, messages, "Anthropic's Messages.", body_of<Api::kMessages>, {}, true},
+    {"POST", "/v1/messages/count_tokens", false, true, count_message_tokens, "Counts, and generates nothing.",
+     body_of<Api::kMessages>},
+    {"POST", "/v1/explain", false, true, explain, "What a request would become: prompt, values, queue; generates nothing.",
+     any_body, kExplainQuery},
+    {"GET", "/v1/captures/{id}", false, false, get_capture, "A captured request, for barg replay."},
+    {"POST", "/tokenize", false, true, tokenize, "Text to token ids.", tokenize_fields},
+    {"POST", "/detokenize", false, true, detokenize, "Token ids to text.", detokenize_fields},
+    {"GET", "/v1/models", false, false, list_models, "The models, in OpenAI's form or Anthropic's."},
+    {"GET", "/v1/models/{name}", false, false, one_model, "One of them."},
+    {"GET", "/openapi.json", false, false, openapi, "This description, for programs."},
+    {"GET", "/version", false, false, version, "Version and revision."},
+    {"GET", "/metrics", false, false, metrics, "Counters and gauges for Prometheus.", nullptr, {}, false, kText},
+    {"GET", "/health", true, false, ready, "As /readyz."},
+    {"GET", "/livez", true, false, live, "200 while the process can serve."},
+    {"GET", "/readyz", true, false, ready, "200 while new requests are taken."},
 };
 
 // ---- checks
 // ---------------------------------------------------------------------------------------------------
 
-constexpr std::string_view kParameter = "{id}";
+constexpr std::string_view kVersion = "/v1";
+
+bool matches_pattern(std::string_view pattern, std::string_view path) {
+  const std::size_t brace = pattern.find('{');
+  if (brace == std::string_view::npos) return path == pattern;
+  if (!path.starts_with(pattern.substr(0, brace))) return false;
+  path.remove_prefix(brace);
+  const std::string_view rest = pattern.substr(pattern.find('}') + 1);
+  if (pattern.substr(brace).starts_with("{name}")) return !path.empty();
+  const std::size_t segment = std::min(path.find('/'), path.size());
+  return segment > 0 && path.substr(segment) == rest;
+}
 
 bool matches(const Route& route, std::string_view path) {
-  if (!route.pattern.ends_with(kParameter)) return path == route.pattern;
-  const std::string_view prefix = route.pattern.substr(0, route.pattern.size() - kParameter.size());
-  return path.size() > prefix.size() && path.starts_with(prefix);
+  if (matches_pattern(route.pattern, path)) return true;
+  return route.pattern.starts_with(kVersion) && matches_pattern(route.pattern.substr(kVersion.size()), path);
 }
 
 std::string allowed_methods(std::string_view path) {
@@ -187,6 +265,30 @@ bool iequals(std::string_view a, std::string_view b) {
                     [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
+/// A protocol whose errors do not look like OpenAI's, wherever they come from.
+struct Envelope {
+  bool (*applies)(const HttpRequest& head);
+  HttpResponse (*dress)(HttpResponse response, const std::string& request_id);
+  std::shared_ptr<Responder> (*responder)(std::shared_ptr<Responder> inner, std::string request_id);
+};
+constexpr Envelope kEnvelopes[] = {
+    {speaks_messages, in_messages_envelope, messages_responder},
+};
+
+HttpResponse in_envelope(const HttpRequest& head, HttpResponse response) {
+  for (const Envelope& envelope : kEnvelopes) {
+    if (envelope.applies(head)) return envelope.dress(std::move(response), head.id);
+  }
+  return response;
+}
+
+Answerer in_envelope(const HttpRequest& head, Answerer responder) {
+  for (const Envelope& envelope : kEnvelopes) {
+    if (envelope.applies(head)) return envelope.responder(std::move(responder), head.id);
+  }
+  return responder;
+}
+
 class Routes final : public HttpHandler {
  public:
   Routes(State state, std::function<void(const AccessRecord&)> access)
@@ -194,10 +296,11 @@ class Routes final : public HttpHandler {
 
   std::optional<HttpResponse> check(const HttpRequest& head, std::string& route) override;
   void handle(HttpRequest request, Answerer responder) override;
-  HttpResponse refusal(int status, std::string_view code, std::string_view message) override;
+  HttpResponse refusal(const HttpRequest* head, int status, std::string_view code, std::string_view message) override;
   void on_access(const AccessRecord& record) override;
 
  private:
+  std::optional<HttpResponse> refused_by_checks(const HttpRequest& head, std::string& route) const;
   std::optional<HttpResponse> check_method(const HttpRequest& head) const;
   std::optional<HttpResponse> check_loopback(const HttpRequest& head) const;
   std::optional<HttpResponse> check_key(const HttpRequest& head, bool open) const;
@@ -275,6 +378,12 @@ std::optional<HttpResponse> Routes::check_content(const HttpRequest& head) const
 }
 
 std::optional<HttpResponse> Routes::check(const HttpRequest& head, std::string& route) {
+  auto refused = refused_by_checks(head, route);
+  if (refused) *refused = in_envelope(head, std::move(*refused));
+  return refused;
+}
+
+std::optional<HttpResponse> Routes::refused_by_checks(const HttpRequest& head, std::string& route) const {
   if (auto refused = check_method(head)) return refused;
   if (auto refused = check_loopback(head)) return refused;
   const std::string allow = allowed_methods(head.path);
@@ -317,12 +426,14 @@ void Routes::handle(HttpRequest request, Answerer responder) {
     return responder->respond(
         error_response({ErrorCode::kInternal, "check() let an unknown route pass", "", 0}));
   responder->set_route(route->pattern);
+  responder = in_envelope(request, std::move(responder));
   route->handle(state_, std::move(request), std::move(responder));
 }
 
-HttpResponse Routes::refusal(int status, std::string_view code, std::string_view message) {
+HttpResponse Routes::refusal(const HttpRequest* head, int status, std::string_view code, std::string_view message) {
   const std::string_view type = status >= 500 && status != 505 && status != 501 ? "server_error" : kInvalid;
-  return error_response({status, type, code}, message);
+  HttpResponse response = error_response({status, type, code}, message);
+  return head ? in_envelope(*head, std::move(response)) : response;
 }
 
 void Routes::on_access(const AccessRecord& record) {

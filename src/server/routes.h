@@ -1,5 +1,5 @@
 // Routes: the literal table of what the server answers, and the checks every request passes before it:
-// method, host, key, path. Adding an endpoint is a handler and a row.
+// method, host, key, path. Adding an endpoint is a handler and a row. A row under /v1 answers without the prefix, too.
 //
 // Deny by default: a key (when any is configured) is asked for on every path but those of rows marked `open`,
 // decided on the target as sent, byte for byte; a path that needs decoding to match never matches an open
@@ -16,16 +16,25 @@
 #include <string_view>
 
 #include "server/http.h"
+#include "server/json_fields.h"
 #include "server/server_state.h"
 
 namespace barg::server {
 
 struct Route {
   std::string_view method;
-  std::string_view pattern;  ///< exact path, or a prefix that ends in "{id}"
+  /// A path; "{id}" in it stands for one segment, "{name}" at its end for everything that follows.
+  std::string_view pattern;
   bool open;                 ///< no key needed
   bool work;                 ///< refused while draining
   void (*handle)(const std::shared_ptr<ServerState>&, HttpRequest, std::shared_ptr<Responder>);
+
+  // What openapi.h tells of it.
+  std::string_view about;                             ///< one sentence
+  std::span<const FieldSpec> (*body)() = nullptr;     ///< fields of the body; null: none are listed
+  std::span<const FieldSpec> query = {};              ///< parameters behind '?'
+  bool streams = false;                               ///< may answer with server-sent events
+  std::string_view answers = {};                      ///< content type; empty: JSON
 };
 
 std::span<const Route> routes();

@@ -37,4 +37,7 @@ struct ServedModel {
   std::size_t max_token_bytes = 0;  ///< longest token; 0 = Server::start() measures it
 };
 
+/// Bytes of the longest one, at least 1.
+std::size_t longest_token(const Tokenizer& tokenizer);
+
 }  // namespace barg::server

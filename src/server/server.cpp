@@ -19,13 +19,6 @@ constexpr std::size_t kFingerprintDigits = 10;
 constexpr double kCutSeconds = 2;     ///< for error events to reach the sockets after a cut
 constexpr double kEngineSeconds = 5;  ///< for the engines to give the final events of cancelled requests
 
-std::size_t longest_token(const Tokenizer& tokenizer) {
-  std::size_t longest = 1;
-  for (TokenId id = 0; id < tokenizer.size(); ++id)
-    longest = std::max(longest, tokenizer.token_bytes(id).size());
-  return longest;
-}
-
 std::string fingerprint(const BuildInfo& build, const EngineInfo& info) {
   const std::string all = build.version + "\n" + info.numerics_id + "\n" + info.model_digest;
   return "fp_" + hex(sha256(all.data(), all.size())).substr(0, kFingerprintDigits);
@@ -92,6 +85,14 @@ Result<void> ServerImpl::start() {
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   state_->pool = std::make_unique<CpuPool>(kPoolThreads, kPoolQueue);
   state_->text_pool = std::make_unique<CpuPool>(1, kTextPoolQueue);
+  state_->responses =
+      std::make_unique<ResponseStore>(ResponseStoreLimits{.bytes = state_->options.responses_store_bytes,
+                                                          .ttl_s = state_->options.responses_store_ttl_s},
+                                      state_->clock);
+  state_->captures = std::make_unique<CaptureRing>(state_->options.capture_memory_bytes);
+  state_->retries = std::make_unique<Idempotency>(
+      Idempotency::Options{.memory_bytes = state_->options.idempotency_memory_bytes,
+                           .ttl_s = state_->options.idempotency_ttl_s});
   routes_ = make_routes(state_, extras_.access ? extras_.access : log_access);
   auto http = HttpServer::start(state_->options, *routes_);
   if (!http) return std::unexpected(http.error());
@@ -136,6 +137,8 @@ void ServerImpl::wait() {
     http_->interrupt();
     http_->wait_idle(kCutSeconds);
   }
+  state_->responses->cancel_all();  // what runs in the background: nobody can read it any more
+  state_->retries->stop();
   state_->pool->stop();
   state_->text_pool->stop();
   state_->generations.wait_none(kEngineSeconds);

@@ -13,9 +13,12 @@
 #include <vector>
 
 #include "barg/config.h"
+#include "server/capture.h"
 #include "server/cpu_pool.h"
 #include "server/http_metrics.h"
 #include "server/http_server.h"
+#include "server/idempotency.h"
+#include "server/responses_store.h"
 #include "server/served_model.h"
 #include "server/server.h"
 
@@ -54,7 +57,11 @@ struct ServerState {
 
   std::unique_ptr<CpuPool> pool;       ///< for generations; thread-safe
   std::unique_ptr<CpuPool> text_pool;  ///< for /tokenize and /detokenize: megabytes there delay no generation
-  HttpMetrics http;                    ///< thread-safe
+  SteadyClock clock;
+  std::unique_ptr<ResponseStore> responses;  ///< thread-safe; there from the start on, whether it stores or not
+  std::unique_ptr<Idempotency> retries;      ///< thread-safe
+  std::unique_ptr<CaptureRing> captures;     ///< thread-safe
+  HttpMetrics http;                          ///< thread-safe
   std::atomic<bool> draining{false};
   LiveCount generations;                             ///< API requests whose engine work is not over
   std::atomic<const HttpServer*> listener{nullptr};  ///< for its gauges; null before start and after stop

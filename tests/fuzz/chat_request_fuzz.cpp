@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "server/api_error.h"
 #include "server/openai_json.h"
+#include "server/tool_rules.h"
 
 namespace {
 
@@ -41,6 +42,11 @@ void check(const Result<ApiRequest>& request) {
   for (const PromptInput& p : request->prompts) {
     CHECK(p.is_ids ? !p.ids.empty() : !p.text.empty());
     for (const TokenId id : p.ids) CHECK(id_ok(id));
+  }
+  CHECK(request->output.tools.tools.size() <= kMaxTools);
+  for (const ToolSpec& tool : request->output.tools.tools) {
+    CHECK(valid_tool_name(tool.name) && !tool.strict);
+    CHECK(tool.parameters.is_null() || tool.parameters.is_object());
   }
   for (const char c : ignored_header(request->ignored)) CHECK(c >= 0x20 && c < 0x7F);
 }

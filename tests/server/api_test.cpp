@@ -33,7 +33,7 @@ TEST_F(ApiTest, ChatRendersTokenisesAndAnswers) {
   EXPECT_EQ(choice.find("message")->find("content")->as_string(), "Hello!");
   EXPECT_EQ(choice.find("finish_reason")->as_string(), "stop");
   EXPECT_EQ(j.find("usage")->find("prompt_tokens_details")->find("cached_tokens")->as_int(), 3);
-  EXPECT_EQ(r.headers.at("x-barg-ignored-fields"), "unknown_thing");
+  EXPECT_EQ(r.headers.at("x-barg-ignored"), "unknown_thing");
   const Request sent = *engine_->last_request();
   FakeTokenizer t;
   EXPECT_EQ(t.decode(sent.prompt, false), "<|start|>user\nhi<|end|>\n<|start|>assistant\n");
@@ -43,6 +43,86 @@ TEST_F(ApiTest, ChatRendersTokenisesAndAnswers) {
   EXPECT_EQ(record.note.output_tokens, 7);
   EXPECT_EQ(record.note.finish_reason, "stop");
   EXPECT_DOUBLE_EQ(record.note.queue_ms, 500);
+}
+
+class ChatToolsTest : public ApiTest {
+ protected:
+  void SetUp() override {
+    dialect_ = text::bind_dialect({.dialect = text::find_dialect("hermes"),
+                                   .reasoning = {.open = "<think>", .close = "</think>"},
+                                   .evidence = ""},
+                                  *tokenizer_);
+  }
+  void say_ids(std::vector<TokenId> ids) {
+    ids.push_back(kEnd);
+    engine_->set_script([ids](const Request&, std::int32_t) { return ids; });
+  }
+  std::string prompt() { return tokenizer_->decode(engine_->last_request()->prompt, false); }
+  static std::vector<TokenId> call_ids() {
+    auto ids = bytes_of(R"({"name":"f","arguments":{"a":1}})");
+    ids.insert(ids.begin(), kCall);
+    ids.push_back(kCallEnd);
+    return ids;
+  }
+  const std::string tools_ = R"(,"tools":[{"type":"function","function":{"name":"f","description":"does f"}}])";
+};
+
+TEST_F(ChatToolsTest, ToolsAreRenderedAndCallsAnswered) {
+  say_ids(call_ids());
+  start();
+  const Json choice = ask_chat(tools_).json().find("choices")->as_array()[0];
+  EXPECT_NE(prompt().find("\"description\":\"does f\""), std::string::npos);
+  EXPECT_EQ(choice.find("finish_reason")->as_string(), "tool_calls");
+  EXPECT_TRUE(choice.find("message")->find("content")->is_null());
+  const Json& call = choice.find("message")->find("tool_calls")->as_array()[0];
+  EXPECT_EQ(dump_json(*call.find("function")), R"({"name":"f","arguments":"{\"a\":1}"})");
+
+  ask_chat(tools_ + R"(,"tool_choice":"none")");
+  EXPECT_EQ(prompt().find("does f"), std::string::npos) << "tools that may not be called are not shown";
+  const RawResponse forced = ask_chat(tools_ + R"(,"tool_choice":"required")");
+  EXPECT_EQ(forced.status, 400);
+  EXPECT_EQ(forced.error("code"), "unsupported_parameter");
+}
+
+TEST_F(ChatToolsTest, EmptyToolsAreAbsent) {
+  start();
+  EXPECT_EQ(ask_chat(R"(,"tools":[],"tool_choice":"auto")").status, 200);
+  EXPECT_EQ(prompt().find("tools"), std::string::npos);
+}
+
+TEST_F(ChatToolsTest, ThePromptMayEndInsideReasoning) {
+  auto ids = bytes_of("hm");
+  ids.push_back(kThinkEnd);
+  for (const TokenId id : bytes_of("yes")) ids.push_back(id);
+  say_ids(ids);
+  start();
+  const Json open = *ask_chat(R"(,"reasoning_effort":"high","thinking_token_budget":9)")
+                         .json().find("choices")->as_array()[0].find("message");
+  EXPECT_EQ(open.find("reasoning_content")->as_string(), "hm");
+  EXPECT_EQ(open.find("content")->as_string(), "yes");
+  const auto limit = engine_->last_request()->sampling.reasoning;
+  ASSERT_TRUE(limit);
+  EXPECT_EQ(limit->budget, 9);
+  EXPECT_TRUE(limit->open);
+  EXPECT_EQ(limit->begin, std::vector<TokenId>{kThink});
+  EXPECT_EQ(limit->close, std::vector<TokenId>{kThinkEnd});
+  const Json off =
+      *ask_chat(R"(,"reasoning_effort":"none")").json().find("choices")->as_array()[0].find("message");
+  EXPECT_EQ(off.find("reasoning_content"), nullptr);
+  EXPECT_FALSE(engine_->last_request()->sampling.reasoning);
+  // A user's marker opens nothing, wherever it stands.
+  ask(post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"<think>"}]})"));
+  EXPECT_EQ(ask(post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"<think>"}],"continue_final_message":true})"))
+                .json().find("choices")->as_array()[0].find("message")->find("reasoning_content"),
+            nullptr);
+}
+
+TEST_F(ApiTest, PathsWithoutTheVersionAnswerToo) {
+  start();
+  EXPECT_EQ(ask(post("/chat/completions", chat())).status, 200);
+  EXPECT_EQ(ask(post("/completions", R"({"prompt":"hi"})")).status, 200);
+  EXPECT_EQ(ask(get("/models/org/fake-alias")).status, 200);
+  EXPECT_EQ(ask(post("/v1/v1/chat/completions", chat())).status, 404);
 }
 
 TEST_F(ApiTest, SpecialTokensInContentArePlainText) {
@@ -183,11 +263,11 @@ TEST_F(ApiTest, ErrorsNameModelAndField) {
   EXPECT_EQ(field.status, 400);
   EXPECT_EQ(field.error("param"), "temperature");
   EXPECT_EQ(field.json().find("error")->size(), 4U);
-  EXPECT_EQ(ask_chat(R"(,"tools":[{"type":"function"}])").error("code"), "unsupported_parameter");
+  EXPECT_EQ(ask_chat(R"(,"tools":[{"type":"web_search"}])").error("code"), "unsupported_parameter");
   const RawResponse thrown =
-      ask(post("/v1/chat/completions", R"({"messages":[{"role":"function","content":"x"}]})"));
+      ask(post("/v1/chat/completions", R"({"messages":[{"role":"developer","content":"x"}]})"));
   EXPECT_EQ(thrown.status, 400);
-  EXPECT_EQ(thrown.error("message"), "no functions here");
+  EXPECT_EQ(thrown.error("message"), "no developers here");
 }
 
 TEST_F(ApiTest, AdmissionIsAskedBeforeTokenising) {

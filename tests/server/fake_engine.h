@@ -97,6 +97,16 @@ class FakeEngine final : public Engine {
     changed_.notify_all();
     return {};
   }
+  bool forecast(std::shared_ptr<const Request> request, std::function<void(const Forecast&)> sink) override {
+    if (draining_) return false;
+    const std::lock_guard lock(mutex_);
+    sink({.cached_tokens = static_cast<std::int32_t>(request->prompt.size()) / 2,
+          .waiting = 3,
+          .running = active_,
+          .queue_s = 0.25,
+          .first_token_s = 0.5});
+    return true;
+  }
   void pause(RequestId id, bool paused) override {
     {
       const std::lock_guard lock(mutex_);

@@ -16,13 +16,16 @@ namespace barg::test {
 inline constexpr TokenId kEnd = 256;    // "<|end|>": ends a generation
 inline constexpr TokenId kStart = 257;  // "<|start|>": BOS
 inline constexpr TokenId kHello = 258, kWorld = 259, kEmojiHead = 260, kEmojiTail = 261, kHalf = 262;
-inline constexpr std::int32_t kFakeVocab = 263;
+/// Markers of a dialect: those of reasoning are shown, those of calls are special.
+inline constexpr TokenId kThink = 263, kThinkEnd = 264, kCall = 265, kCallEnd = 266;
+inline constexpr std::int32_t kFakeVocab = 267;
 
 class FakeTokenizer final : public Tokenizer {
  public:
   FakeTokenizer() {
     for (int b = 0; b < 256; ++b) pieces_.emplace_back(1, static_cast<char>(b));
-    for (const char* s : {"<|end|>", "<|start|>", "Hello", " world", "\xF0\x9F", "\x98\x80", "D\xF0"})
+    for (const char* s : {"<|end|>", "<|start|>", "Hello", " world", "\xF0\x9F", "\x98\x80", "D\xF0", "<think>", "</think>",
+                          "<tool_call>", "</tool_call>"})
       pieces_.emplace_back(s);
   }
   /// Called with every text before it is encoded, on the encoding thread.
@@ -44,7 +47,10 @@ class FakeTokenizer final : public Tokenizer {
     return id >= 0 && id < kFakeVocab ? std::string_view(pieces_[static_cast<std::size_t>(id)])
                                       : std::string_view();
   }
-  bool is_special(TokenId id) const override { return id == kEnd || id == kStart; }
+  bool is_special(TokenId id) const override {
+    return id == kEnd || id == kStart || id == kCall || id == kCallEnd;
+  }
+  bool is_added(TokenId id) const override { return is_special(id) || id == kThink || id == kThinkEnd; }
   const std::vector<TokenId>& end_ids() const override { return ends_; }
   std::optional<TokenId> bos() const override { return kStart; }
   std::optional<TokenId> eos() const override { return kEnd; }
@@ -63,7 +69,7 @@ class FakeTokenizer final : public Tokenizer {
   void append(std::string_view text, bool special, std::vector<TokenId>& ids) const {
     for (std::size_t i = 0; i < text.size();) {
       TokenId found = kNoToken;
-      for (const TokenId id : {kEnd, kStart}) {
+      for (const TokenId id : {kEnd, kStart, kThink, kThinkEnd, kCall, kCallEnd}) {
         if (special && text.substr(i).starts_with(token_bytes(id))) found = id;
       }
       ids.push_back(found != kNoToken ? found : static_cast<unsigned char>(text[i]));
@@ -80,7 +86,7 @@ class FakeTemplate final : public text::ChatTemplate {
     text::MarkedString out;
     for (const Json& m : prompt.messages.as_array()) {
       const std::string role = m.find("role")->as_string();
-      if (role == "function") return fail(ErrorCode::kInvalidValue, "no functions here", "messages");
+      if (role == "developer") return fail(ErrorCode::kInvalidValue, "no developers here", "messages");
       out.text += "<|start|>" + role + "\n";
       const Json* content = m.find("content");
       const std::size_t begin = out.text.size();
@@ -89,7 +95,9 @@ class FakeTemplate final : public text::ChatTemplate {
       const bool last = &m == &prompt.messages.as_array().back();
       if (!(last && prompt.continue_final_message)) out.text += "<|end|>\n";
     }
+    if (!prompt.tools.is_null()) out.text += "<|start|>tools\n" + dump_json(prompt.tools) + "\n";
     if (prompt.add_generation_prompt) out.text += "<|start|>assistant\n";
+    if (prompt.thinking.value_or(false)) out.text += "<think>";
     return out;
   }
   bool has_template() const override { return true; }

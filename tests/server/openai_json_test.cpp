@@ -130,13 +130,11 @@ TEST(OpenAiJson, BadSharedFields) {
       {"\"user\":\"" + std::string(2000, 'a') + "\"", kInvalid, "user"},
       {R"("user":5)", kInvalid, "user"},
       {R"("metadata":5)", kInvalid, "metadata"},
+      {R"("response_format":{"type":"json_object","schema":{}})", kUnsup, "response_format"},
       {R"("response_format":{"type":"json_object"})", kUnsup, "response_format"},
       {R"("response_format":{"type":"json_schema"})", kUnsup, "response_format"},
       {R"("response_format":{})", kInvalid, "response_format.type"},
       {R"("response_format":"json")", kInvalid, "response_format"},
-      {R"("tools":[{"type":"function"}])", kUnsup, "tools"},
-      {R"("tool_choice":"required")", kUnsup, "tool_choice"},
-      {R"("tool_choice":{"type":"function"})", kUnsup, "tool_choice"},
       {R"("guided_json":{"a":1})", kUnsup, "guided_json"},
       {R"("structured_outputs":{"regex":"(a+)+$"})", kUnsup, "structured_outputs"},
       {R"("grammar":"root")", kUnsup, "grammar"},
@@ -187,6 +185,30 @@ TEST(OpenAiJson, BadChatBodies) {
        "messages[0].content[0].type"},
       {R"({"messages":[{"role":"assistant","tool_calls":[{}]}]})", kInvalid,
        "messages[0].tool_calls[0].function"},
+      {R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":5}}]}]})", kInvalid,
+       "messages[0].tool_calls[0].function.arguments"},
+      {R"({"messages":[{"role":"assistant","tool_calls":[{"id":7,"function":{"name":"f"}}]}]})", kInvalid,
+       "messages[0].tool_calls[0].id"},
+      {R"({"messages":[{"role":"assistant","tool_calls":[{"custom":{"name":"f"}}]}]})", kInvalid,
+       "messages[0].tool_calls[0].custom.input"},
+      {R"({"messages":[{"role":"assistant","tool_calls":{}}]})", kInvalid, "messages[0].tool_calls"},
+      {R"({"messages":[{"role":"assistant","tool_calls":[)" + repeat(R"({"function":{"name":"f"}})", 513) + "]}]}",
+       kInvalid, "messages[0].tool_calls"},
+      {R"({"messages":[{"role":"tool","content":"x","tool_call_id":5}]})", kInvalid, "messages[0].tool_call_id"},
+      {R"({"messages":[{"role":"assistant","reasoning_content":[]}]})", kInvalid, "messages[0].reasoning_content"},
+      {R"({"messages":[{"role":"assistant","function_call":{"arguments":"{}"}}]})", kInvalid,
+       "messages[0].function_call.name"},
+      {R"({"messages":[{"role":"user","content":[{"type":"thinking","thinking":"x"}]}]})", kUnsup,
+       "messages[0].content[0].type"},
+      {R"({"messages":[{"role":"assistant","content":[{"type":"thinking"}]}]})", kInvalid,
+       "messages[0].content[0].thinking"},
+      {chat_body(R"("reasoning_effort":"extreme")"), kInvalid, "reasoning_effort"},
+      {chat_body(R"("reasoning":{"effort":5})"), kInvalid, "reasoning.effort"},
+      {chat_body(R"("reasoning":"high")"), kInvalid, "reasoning"},
+      {chat_body(R"("thinking":{"budget_tokens":-1})"), kInvalid, "thinking.budget_tokens"},
+      {chat_body(R"("thinking_token_budget":-2)"), kInvalid, "thinking_token_budget"},
+      {chat_body(R"("include_reasoning":1)"), kInvalid, "include_reasoning"},
+      {chat_body(R"("parallel_tool_calls":"no")"), kInvalid, "parallel_tool_calls"},
       {"{\"messages\":[" + repeat(R"({"role":"user","content":"x"})", 2049) + "]}", kInvalid, "messages"},
       {chat_body(R"("logprobs":5)"), kInvalid, "logprobs"},
       {chat_body(R"("top_logprobs":3)"), kInvalid, "top_logprobs"},
@@ -307,7 +329,7 @@ TEST(OpenAiJson, NullIsAbsentAndUnknownIsListed) {
   const ApiRequest odd = chat(
       R"("num_ctx":5,"store":true,"user":"me","we\nird":1,"tools":[],"tool_choice":"auto","parallel_tool_calls":true,"response_format":{"type":"text"})");
   const std::string header = ignored_header(odd.ignored);
-  EXPECT_EQ(header, "user, num_ctx, store, we?ird, parallel_tool_calls");
+  EXPECT_EQ(header, "num_ctx, store, user, we?ird");
 }
 
 TEST(OpenAiJson, IgnoredOptionsInsideAreListedToo) {

@@ -148,7 +148,7 @@ std::vector<Read> play(Scenario run, bool stream, std::uint64_t seed,
     auto step = rs.push(0, std::move(e), bytes);
     complete = complete || step.complete;
     if (finish_at) finish_at->insert(finish_at->end(), step.finish_at.begin(), step.finish_at.end());
-    if (step.error) bytes += ResponseStream::error_events(*step.error);
+    if (step.error) bytes += rs.error_events(*step.error);
   }
   EXPECT_TRUE(complete || run.finish == FinishReason::kError || run.finish == FinishReason::kAbort);
   if (!stream) return read_body(rs.body());
@@ -282,12 +282,14 @@ TEST(ChoiceStream, RecordsLeaveWithTheTextThatCompletesThem) {
   static const test::FakeTokenizer tokenizer;
   OutputSpec spec;
   spec.stop = {"END"};
-  ChoiceStream choice(tokenizer, spec, {}, 0, true);
+  ChoiceStream choice(tokenizer, spec, {.records = true});
   const auto push = [&](std::vector<TokenId> ids, FinishReason finish = FinishReason::kNone) {
     std::vector<OutputToken> tokens;
     for (const TokenId id : ids) tokens.push_back({.id = id, .logprobs = std::nullopt});
     const Piece piece = choice.push(std::move(tokens), finish, kNoToken);
-    return std::pair(piece.text, piece.tokens.size());
+    std::string text;
+    for (const text::OutputEvent& event : piece.events) text += event.text;
+    return std::pair(text, piece.tokens.size());
   };
   EXPECT_EQ(push({'a', test::kEmojiHead}), std::pair(std::string("a"), std::size_t{1}));
   EXPECT_EQ(push({0x98}), std::pair(std::string(), std::size_t{0}));
@@ -301,7 +303,7 @@ TEST(ChoiceStream, RecordsLeaveWithTheTextThatCompletesThem) {
 
 TEST(ChoiceStream, OffsetsPointAtTheTokenBehindABrokenCharacter) {
   static const test::FakeTokenizer tokenizer;
-  ChoiceStream choice(tokenizer, {}, {}, 10, true);
+  ChoiceStream choice(tokenizer, {}, {.chars_before = 10, .records = true});
   std::vector<OutToken> records;
   for (const TokenId id : {TokenId{'a'}, TokenId{test::kHalf}, TokenId{'b'}, TokenId{'c'}}) {
     std::vector<OutputToken> one(1);

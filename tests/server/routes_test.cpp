@@ -102,7 +102,7 @@ TEST_F(RoutesTest, TokenizeAndBack) {
             *parse_json("[104,105]"));
   EXPECT_EQ(ask(post("/detokenize", R"({"tokens":[104,105,256]})")).json().find("prompt")->as_string(),
             "hi<|end|>");
-  EXPECT_EQ(ask(post("/detokenize", R"({"tokens":[263]})")).error("param"), "tokens[0]");
+  EXPECT_EQ(ask(post("/detokenize", R"({"tokens":[267]})")).error("param"), "tokens[0]");
   EXPECT_EQ(ask(post("/tokenize", "{}")).error("param"), "prompt");
   EXPECT_EQ(ask(post("/tokenize", "{")).status, 400);
 }

@@ -13,6 +13,7 @@
 #include "fake_tokenizer.h"
 #include "raw_client.h"
 #include "server/server.h"
+#include "text/dialect.h"
 
 namespace barg::test {
 
@@ -52,6 +53,7 @@ class ServerTest : public ::testing::Test {
   ServerOptions options_;
   std::shared_ptr<FakeEngine> engine_ = std::make_shared<FakeEngine>();
   std::shared_ptr<FakeTokenizer> tokenizer_ = std::make_shared<FakeTokenizer>();
+  std::shared_ptr<const text::BoundDialect> dialect_;
   std::shared_ptr<AccessBook> book_ = std::make_shared<AccessBook>();
   std::unique_ptr<server::Server> server_;
 
@@ -62,6 +64,7 @@ class ServerTest : public ::testing::Test {
     model.engine = engine_;
     model.tokenizer = tokenizer_;
     model.chat_template = std::make_shared<FakeTemplate>();
+    model.dialect = dialect_;
     model.created = 1234;
     auto server = server::Server::start(
         options_, {model}, {"9.9.9", "abcdef"},
