@@ -61,7 +61,8 @@ struct Command {
 
 // One per file.
 extern const Command kServeCommand, kChatCommand, kCompleteCommand, kInspectCommand, kTokenizeCommand,
-    kRenderCommand, kHealthCommand, kConfigCommand, kVersionCommand, kBenchCommand, kCacheCommand, kReplayCommand;
+    kRenderCommand, kHealthCommand, kConfigCommand, kVersionCommand, kBenchCommand, kCacheCommand, kConformCommand,
+    kReplayCommand;
 // Under `barg bench` and `barg cache`; their names are two words.
 extern const Command kCacheLsCommand, kCacheVerifyCommand, kCacheGcCommand;
 extern const Command kBenchModelCommand, kBenchServeCommand, kBenchKvCommand;
