@@ -106,6 +106,8 @@ constexpr FieldSpec kOwn[] = {
      .values = kTruncations},
     {.name = "metadata", .type = kObject, .about = "Strings that the answer's object repeats."},
     {.name = "stream_options", .type = kObject, .about = "Without effect.", .members = kStreamRows},
+    {.name = "include_stop_str_in_output", .type = kBool, .about = "The stop string is part of the answer."},
+    {.name = "skip_special_tokens", .type = kBool, .about = "Special tokens are not shown (the default)."},
     {.name = "prompt_cache_key",
      .type = kString,
      .about = "Ignored: equal prefixes are found by themselves.",
