@@ -23,6 +23,7 @@ import select
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -240,6 +241,16 @@ class Server:
 
     def running(self):
         return self.metric("vllm:num_requests_running") + self.metric("vllm:num_requests_waiting")
+
+    def fill(self, script):
+        """Occupies a server of one sequence and one place in its queue: requests in threads, one running and one waiting."""
+        threads = []
+        for gauge in ("vllm:num_requests_running", "vllm:num_requests_waiting"):
+            body = {"messages": say(script)}
+            threads.append(threading.Thread(target=self.post, args=("/v1/chat/completions", body), daemon=True))
+            threads[-1].start()
+            wait_until(lambda: self.metric(gauge) == 1, gauge)
+        return threads
 
     def stop(self):
         if self.process.poll() is None:

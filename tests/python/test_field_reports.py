@@ -2,7 +2,6 @@
 What cannot be seen over HTTP is tested beside the code. Standard library only."""
 
 import json
-import threading
 import unittest
 
 import scripted
@@ -344,8 +343,8 @@ class Refusing(scripted.Case):
 
 
 class KeepAlive(scripted.Case):
-    SCRIPTS = {"slow": {"pieces": ["late"], "first_delay_ms": 400}}
-    OPTIONS = ["--sse-ping", "0.05"]
+    SCRIPTS = {"slow": {"pieces": ["late"], "first_delay_ms": 500}}
+    OPTIONS = ["--sse-ping", "0.1"]
 
     def raw_stream(self, path, body):
         status, _, answer = self.server.request("POST", path, {**body, "stream": True})
@@ -367,10 +366,7 @@ class Queue(scripted.Case):
     OPTIONS = ["--max-num-seqs", "1", "--max-num-queued-reqs", "1"]
 
     def test_47_a_queue_without_end(self):
-        threads = [threading.Thread(target=self.chat, args=("slow",), daemon=True) for _ in range(2)]
-        for i, thread in enumerate(threads):
-            thread.start()
-            wait_until(lambda: self.server.running() >= i + 1, "it is busy")
+        threads = self.server.fill("slow")
         for path, body in ((CHAT, {"messages": say("slow")}), (COMPLETIONS, {"prompt": "[[script slow]]"}),
                            (RESPONSES, {"input": "[[script slow]]"}), (MESSAGES, {"model": "scripted", "max_tokens": 9, "messages": say("slow")})):
             status, headers, answer = self.post(path, body)

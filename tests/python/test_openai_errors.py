@@ -2,7 +2,6 @@
 it retries and when; time limits; and that a client which goes away takes its request with it."""
 
 import asyncio
-import threading
 import time
 import unittest
 
@@ -105,17 +104,8 @@ class Retries(scripted.Case):
                "endless": ENDLESS}
     OPTIONS = ["--max-num-seqs", "1", "--max-num-queued-reqs", "1"]
 
-    def occupy(self, script, count):
-        """So many unanswered requests, which come in one after the other."""
-        threads = []
-        for i in range(count):
-            threads.append(threading.Thread(target=self.server.post, args=("/v1/chat/completions", {"messages": say(script)}), daemon=True))
-            threads[-1].start()
-            wait_until(lambda: self.server.running() >= i + 1, "the server is busy")
-        return threads
-
     def test_a_full_queue(self):
-        busy = self.occupy("slow", 2)
+        busy = self.server.fill("slow")
         with self.assertRaises(openai.RateLimitError) as caught:
             make(self.url).chat.completions.create(model="scripted", messages=say("hi"))
         e = caught.exception
@@ -129,7 +119,7 @@ class Retries(scripted.Case):
             thread.join(scripted.CALL_S)
 
     def test_the_client_comes_back_when_told(self):
-        busy = self.occupy("slow", 2)
+        busy = self.server.fill("slow")
         refused = self.server.metric("vllm:admission_rejections_total")
         answer = make(self.url, max_retries=10).chat.completions.create(model="scripted", messages=say("hi"))
         self.assertEqual(answer.choices[0].message.content, "Hello.")

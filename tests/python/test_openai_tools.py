@@ -45,8 +45,8 @@ CALLS = {
     "two": [SIMPLE, ("search", {"query": "leaf", "tags": []})],
     "same twice": [SIMPLE, ("weather", {"city": "Oslo", "days": -1})],
     "empty first": [("now", {}), SIMPLE],
-    "unknown": [("no_such_tool", {"x": 1})],
-    "unknown beside": [("no_such_tool", {"x": 1}), SIMPLE],
+    "unknown": [("no_such_tool", {"x": "1"})],
+    "unknown beside": [("no_such_tool", {"x": "1"}), SIMPLE],
 }
 SINGLE = {"harmony"}  # one call, then the model waits
 
@@ -74,7 +74,8 @@ class Families:
         return self.c.chat.completions.create(**{"model": "scripted", "temperature": 0, "messages": messages, "tools": tools(), **kw})
 
     def accumulate(self, script, **kw):
-        with self.c.chat.completions.stream(model="scripted", temperature=0, messages=say(script), tools=tools(), **kw) as stream:
+        kw = {"tools": tools(), **kw}
+        with self.c.chat.completions.stream(model="scripted", temperature=0, messages=say(script), **kw) as stream:
             return stream.get_final_completion()
 
     @staticmethod
@@ -128,8 +129,9 @@ class Families:
         self.assertEqual(answer.choices[0].finish_reason, "stop")
 
     def test_a_call_that_breaks_off_is_not_lost(self):
+        unparsed = json.loads(json.dumps(tools()))  # else the client parses what it got, which is half a call
         for stream in (False, True):
-            choice = (self.accumulate if stream else self.create)("open end").choices[0]
+            choice = (self.accumulate if stream else self.create)("open end", tools=unparsed).choices[0]
             shown = (choice.message.content or "") + "".join(c.function.name + c.function.arguments for c in choice.message.tool_calls or [])
             self.assertIn("weather", shown)
             self.assertIn("Gen", shown)
