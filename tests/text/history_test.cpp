@@ -296,7 +296,7 @@ TEST(HistoryReasoning, AsPartOrInFrontOfTheContentOrNotAtAll) {
   const char* own = "{% for m in messages %}{{ m.role }}<think></think>{{ m.content }};{% endfor %}";
   EXPECT_EQ(text_of(kChatml, messages).find("R"), std::string::npos);
   EXPECT_FALSE(make(kChatml)->capabilities().reasoning_history);
-  EXPECT_NE(text_of(own, messages).find(";assistant<think></think>"), std::string::npos);
+  EXPECT_EQ(text_of(own, messages), "user<think></think>q;assistant<think></think>A;");
 }
 
 // What we put into a client's words is as good as the template's own: its markers are tokens, theirs are not.
