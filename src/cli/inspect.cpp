@@ -54,6 +54,35 @@ void print_text(std::ostream& out, const TextBundle& text) {
   }
 }
 
+std::string_view prompt_end_name(text::PromptEnd end) {
+  switch (end) {
+    case text::PromptEnd::kPlain: return "left to the model";
+    case text::PromptEnd::kOpens: return "opened by the prompt";
+    case text::PromptEnd::kCloses: return "closed by the prompt";
+  }
+  return "";
+}
+
+void print_template(std::ostream& out, const text::ChatTemplate& chat) {
+  if (!chat.has_template()) {
+    out << "chat template: none\n";
+    return;
+  }
+  const text::TemplateCapabilities& c = chat.capabilities();
+  const auto or_none = [](const std::string& name) { return name.empty() ? std::string("none") : name; };
+  out << "chat template:\n"
+      << "  tools: " << (c.tools ? "shown by the template" : "described in a system message") << "\n"
+      << "  calls in the history: "
+      << (!c.tool_calls ? "as text" : c.parallel_tool_calls ? "shown, several at once" : "shown, one at a time") << "\n"
+      << "  results in the history: " << (c.tool_results ? "shown" : "as text") << "\n"
+      << "  system message: " << (c.system_role ? "shown" : "goes to the user") << "\n"
+      << "  reasoning in the history: " << (c.reasoning_history ? "shown" : "left out") << "\n"
+      << "  reasoning of an answer: " << prompt_end_name(c.prompt) << "; thinking on: " << prompt_end_name(c.prompt_thinking)
+      << "; off: " << prompt_end_name(c.prompt_answer) << "\n"
+      << "  thinking switch: " << or_none(c.thinking_switch) << "; effort: " << or_none(c.effort_variable)
+      << "; budget: " << or_none(c.budget_variable) << "\n";
+}
+
 int run_inspect(Invocation& invocation) {
   Io& io = invocation.io;
   const Config& config = invocation.settings.config;
@@ -73,6 +102,7 @@ int run_inspect(Invocation& invocation) {
   if (!text) return failed(io, path, text.error());
   io.out << model::to_text(*inspection, **files, plan->kv_dtype, invocation.has("--tensors"));
   print_text(io.out, *text);
+  if (text->chat_template) print_template(io.out, *text->chat_template);
   print_plan(io.out, *plan);
   io.out << "verdict: valid, can be served\n";
   return kExitOk;

@@ -229,6 +229,7 @@ TEST_F(CliModel, TheToolDialectIsFoundAndCanBeNamed) {
   };
   const Done found = barg({"inspect", model_});
   has(found, "tool dialect: generic (");
+  has(found, "\nchat template:");
   has(found, "because: no known marker in the chat template");
   has(found, "reasoning: none");
   const Done named = barg({"inspect", model_, "--tool-dialect", "qwen3_xml"});
