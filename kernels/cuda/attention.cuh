@@ -291,7 +291,7 @@ class Attention {
       look_up(feed);
       const int tile = stage * kStageKeys + column_ * kTileKeys;
       float key_scale = 0, value_scale = 0;
-      if constexpr (S::kCodes) load_scales(item, segment, span, tile + lane_id(), key_scale, value_scale);
+      if constexpr (S::kCodes) load_scales(item, segment, span, tile, key_scale, value_scale);
       // K of this stage has come, and the queries.
       cp_wait<1>();
       sync_block();
@@ -326,10 +326,13 @@ class Attention {
     }
   }
 
-  /// Of the key of this lane in its warp's tile.
-  BARG_DEVICE void load_scales(const AttentionItem& item, const ops::Segment& segment, Span span, int key, float& of_key,
+  /// Of the key of this lane in its warp's tile. A lane whose key nobody sees reads its neighbour's; who sees none of them
+  /// reads nothing.
+  BARG_DEVICE void load_scales(const AttentionItem& item, const ops::Segment& segment, Span span, int tile, float& of_key,
                                float& of_value) const {
-    if (key < span.first || key > span.last) return;
+    if (tile > span.last || tile + kTileKeys <= span.first) return;
+    const int last = tile + lane_id() < span.last ? tile + lane_id() : span.last;
+    const int key = last > span.first ? last : span.first;
     const int tokens = p_.kv.block_tokens;
     const std::byte* const plane = p_.kv.base + segment.block_table[key / tokens] * p_.kv.block_stride +
                                    item.kv_head * p_.kv.head_stride + static_cast<std::int64_t>(tokens) * S::kDim;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
+#include <unordered_map>
 
 #include "emu/hooks.h"
 
@@ -28,7 +29,12 @@ const char* kind_name(Finding::Kind kind) {
 }
 
 std::string show(const Site& where) {
-  if (where.pc != nullptr) return lines_of({where.pc}).front();
+  if (where.pc != nullptr) {
+    thread_local std::unordered_map<const void*, std::string> known;  // the program's code stays where it is
+    const auto [it, unknown] = known.try_emplace(where.pc);
+    if (unknown) it->second = lines_of({where.pc}).front();
+    return it->second;
+  }
   if (where.file == nullptr) return "?";
   const std::string file = where.file;
   return file.substr(file.rfind('/') + 1) + ":" + std::to_string(where.line);

@@ -29,7 +29,7 @@ def table(path):
 
 def names(mangled):
     out = subprocess.run(["c++filt"], input="\n".join(mangled), text=True, capture_output=True, check=True).stdout
-    short = re.sub(r"barg::cuda::|^void |\(KvType\)|\(Half\)|\([A-Z]\w*\)$| ", "", out, flags=re.M)
+    short = re.sub(r"\([\w:]*\)|barg::cuda::|^void | ", "", out, flags=re.M)  # neither casts nor parameters
     return dict(zip(mangled, short.splitlines()))
 
 

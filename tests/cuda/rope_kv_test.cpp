@@ -329,13 +329,14 @@ TEST(RopeKvFaults, EachIsSeenByItsDetector) {
   const auto value = [](const char* name, std::function<double(double)> f) {
     return emu::Fault{.kind = emu::Fault::Kind::kValue, .name = name, .value = std::move(f)};
   };
-  RopeCase plain, fp8, norm, bad;
+  RopeCase plain, partial, fp8, norm, bad;
+  partial.rotary_dim = 40;  // of 64 the other half of a pair is the same lane's
   fp8.kv = KvType::kFp8;
   norm.norm = true;
   bad.v_factor = INFINITY;
   const Kind numbers = Kind::kDeadlock;
   const std::vector<Mutant> mutants = {
-      {"no barrier of the warp", Kind::kRace, plain,
+      {"no barrier of the warp", Kind::kRace, partial,
        {.kind = emu::Fault::Kind::kNoWarpBarrier,
         .file_ends_with = "rope_kv.cuh",
         .line = line_after("rope_kv.cuh", "The other half of each pair", "sync_warp();")}},
