@@ -234,10 +234,11 @@ class Server:
         status, head, raw = self.request("POST", path, {**body, "stream": True}, headers)
         return status, head, list(read_events(raw.decode())) if status == 200 else json.loads(raw)
 
-    def metric(self, name):
-        """Sum over all series of `name`."""
+    def metric(self, name, **labels):
+        """Sum over the series of `name` that carry these labels."""
         text = self.request("GET", "/metrics", headers={"Authorization": f"Bearer {self.key}"})[2].decode()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if re.split(r"[{ ]", line, maxsplit=1)[0] == name)
+        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if re.split(r"[{ ]", line, maxsplit=1)[0] == name
+                   and all(f'{key}="{value}"' in line for key, value in labels.items()))
 
     def running(self):
         return self.metric("vllm:num_requests_running") + self.metric("vllm:num_requests_waiting")

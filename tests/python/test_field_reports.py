@@ -255,11 +255,15 @@ class Chat(scripted.Case):
         self.assertEqual(self.chat("text", max_tokens=3)["choices"][0]["finish_reason"], "length")
 
     def test_45_generation_goes_on_after_a_disconnect(self):
+        def aborted():
+            return self.server.metric("vllm:request_success_total", finished_reason="abort")
         for stream in (False, True):
+            before = aborted()
             with Wire(self.url) as wire:
                 wire.send(post(CHAT, {"messages": say("endless"), "stream": stream}))
                 wait_until(lambda: self.server.running() == 1, "it runs")
             wait_until(lambda: self.server.running() == 0, "it ends")
+            self.assertEqual(aborted(), before + 1)
 
     # ---- structured output: refused until it is enforced, never ignored
 
