@@ -262,7 +262,7 @@ class Follower : public std::enable_shared_from_this<Follower> {
   }
   void set_behind(bool behind) {
     behind_ = behind;
-    if (!behind) pump();
+    if (!behind) wake();  // not at once: this may be in the middle of a write
   }
 
   const std::shared_ptr<StoredResponse> record_;

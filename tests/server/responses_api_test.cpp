@@ -196,6 +196,18 @@ TEST_F(ResponsesApiTest, AStreamCanBeReadAgain) {
   EXPECT_EQ(ask(get("/v1/responses/" + whole + "?stream=true")).status, 400);
 }
 
+TEST_F(ResponsesApiTest, AReplayReachesASlowReaderWhole) {
+  say(std::string(900, 'x'));
+  start();
+  const RawResponse r = create(R"({"input":"hi","stream":true})");
+  ASSERT_GT(r.body.size(), 100'000U);
+  const Json last = *events_of(r.body).back().find("response");
+  RawClient slow(port(), 2048);
+  slow.send(get("/v1/responses/" + member(last, "id") + "?stream=true"));
+  for (int i = 0; i < 200; ++i) read(member(last, "id"));  // time passes, and nothing is read
+  EXPECT_EQ(slow.read().body, r.body);
+}
+
 TEST_F(ResponsesApiTest, BackgroundWorkNeedsNoClient) {
   say("done");
   engine_->hold(true);
