@@ -44,6 +44,7 @@ struct UsageCounts {
   std::int64_t cached = 0;                   ///< of `prompt`
   std::array<std::int64_t, 4> by_place{};    ///< of `cached`: device, DRAM, disk, remote pool
   std::int64_t reasoning = 0;                ///< of `output`
+  double seconds = 0;                        ///< from the arrival of the first to the last token of all; 0: not known
 };
 
 struct ChoiceEnd {

@@ -75,6 +75,7 @@ void Capture::event(std::size_t prompt, const TokenEvent& event) {
                                   {"prompt_logprobs", static_cast<std::int64_t>(event.prompt_logprobs.size())},
                                   {"finish", static_cast<std::int64_t>(event.finish)},
                                   {"stop_token", event.stop_token},
+                                  {"seconds", event.stats.last_token_s - event.stats.arrived_s},
                                   {"cached", Json::array()}}));
   if (event.finish == FinishReason::kNone) return;
   *events_.back().find("cached") = Json(Json::Array{event.stats.cached_tokens, device, dram, disk, remote});

@@ -174,8 +174,9 @@ void complete(const std::shared_ptr<ServerState>& state, Draft draft, const std:
 }  // namespace
 
 void explain(const std::shared_ptr<ServerState>& state, HttpRequest request, std::shared_ptr<Responder> responder) {
-  const std::string endpoint = query_value(request.target, "endpoint").value_or(std::string(kDefaultEndpoint));
-  const Protocol* protocol = protocol_at(endpoint);
+  const bool named = request.target.find("endpoint=") != std::string::npos;  // a broken escape is no default
+  const auto endpoint = query_value(request.target, "endpoint");
+  const Protocol* protocol = protocol_at(endpoint ? *endpoint : named ? "" : kDefaultEndpoint);
   if (protocol == nullptr) {
     return responder->respond(error_response(
         {ErrorCode::kInvalidValue, "endpoint must be the path of an endpoint that generates, such as /v1/responses",

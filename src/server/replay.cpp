@@ -115,6 +115,8 @@ std::optional<Error> read_steps(const Json& events, Capsule& out) {
     step.prompt_logprobs = static_cast<std::size_t>(r.number("prompt_logprobs", 0, kMaxTokens));
     step.finish = static_cast<FinishReason>(r.number("finish", 0, static_cast<std::int64_t>(FinishReason::kLength)));
     step.stop = static_cast<TokenId>(r.number("stop_token", kNoToken, kMaxTokens));
+    const Json* seconds = item.find("seconds");
+    if (seconds != nullptr && seconds->is_number()) step.stats.last_token_s = seconds->as_double();
     const Json& cached = r.array("cached");
     const bool numbers = std::all_of(cached.as_array().begin(), cached.as_array().end(),
                                      [](const Json& n) { return n.type() == Json::Type::kInt; });
@@ -205,6 +207,24 @@ class Collector {
   std::optional<Error> refused_;     // guarded by mutex_
 };
 
+/// Where a client would be.
+class Nobody final : public Responder {
+ public:
+  void respond(HttpResponse) override {}
+  void begin_stream(HttpResponse, std::string_view) override {}
+  void write(std::string_view) override {}
+  void end() override {}
+  bool gone() const override { return false; }
+  AccessNote& note() override { return note_; }
+  void set_route(std::string_view) override {}
+  void on_interrupt(std::function<void(Interrupt)>) override {}
+  void on_backlog(std::function<void(bool)>) override {}
+  void post(std::move_only_function<void()>) override {}
+
+ private:
+  AccessNote note_;
+};
+
 /// The engine's requests as they were then; they stop where the captured tokens do.
 Result<void> as_captured(std::vector<Request>& requests, const Capsule& capsule) {
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -288,7 +308,8 @@ Result<ReplayReport> replay(ServedModel model, const Json& json, const std::stri
   if (!capsule) return std::unexpected(capsule.error());
   const Protocol* protocol = protocol_at(capsule->request.path);
   if (protocol == nullptr) return fail(ErrorCode::kInvalidValue, "nothing generates at " + json_quote(capsule->request.path), "path");
-  ServerState state;
+  const auto shared = std::make_shared<ServerState>();
+  ServerState& state = *shared;
   state.responses = std::make_unique<ResponseStore>(ResponseStoreLimits{.bytes = std::uint64_t{1} << 28, .ttl_s = 60}, state.clock);
   model.names = {capsule->meta.model};
   if (model.max_token_bytes == 0) model.max_token_bytes = longest_token(*model.tokenizer);
@@ -308,6 +329,11 @@ Result<ReplayReport> replay(ServedModel model, const Json& json, const std::stri
   for (const auto& [place, given] : collector.given()) report.tokens += static_cast<std::int64_t>(given.tokens.size());
   report.difference = token_difference(*capsule, collector.given());
   const bool streamed = prepared->output.stream;
+  std::shared_ptr<Responder> attached;  // it may have to be there: an answer that is stored says so
+  if (protocol->attach) {
+    attached = protocol->attach({.state = shared, .meta = capsule->meta, .output = prepared->output, .headers = {},
+                                 .client = std::make_shared<Nobody>()});
+  }
   ResponseStream stream(capsule->meta, std::move(prepared->output), prepared->n, std::move(prepared->prompts),
                         *served.tokenizer, served.dialect);
   report.answer = write_answer(*capsule, collector.given(), stream, streamed);

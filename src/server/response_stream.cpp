@@ -81,6 +81,7 @@ ResponseStream::Step ResponseStream::push(std::size_t prompt, TokenEvent&& event
 
 void ResponseStream::take_stats(const TokenEvent& event) {
   preemptions_ += event.stats.preemptions;
+  usage_.seconds = std::max(usage_.seconds, event.stats.last_token_s - event.stats.arrived_s);
   if (event.choice != 0) return;
   usage_.cached += event.stats.cached_tokens;
   for (std::size_t p = 0; p < usage_.by_place.size(); ++p) usage_.by_place[p] += event.stats.cached_by_place[p];

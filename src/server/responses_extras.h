@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <ctime>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,9 +13,6 @@
 
 namespace barg::server {
 
-/// Unix seconds.
-inline std::int64_t unix_now() { return static_cast<std::int64_t>(std::time(nullptr)); }
-
 struct ResponsesExtras final : ProtocolExtras {
   Json object = Json::object();  ///< members of the Response object that the request decides
   std::vector<NamespacedTool> spaces;
@@ -25,7 +21,6 @@ struct ResponsesExtras final : ProtocolExtras {
   std::string secret, owner;               ///< of the seal; who asked
   std::shared_ptr<StoredResponse> record;  ///< null: the answer is not stored
   ResponseStore* store = nullptr;          ///< of `record`; the ServerState keeps it
-  std::int64_t (*now)() = unix_now;
 };
 
 }  // namespace barg::server

@@ -114,6 +114,7 @@ class ResponsesWriter final : public AnswerWriter {
   const bool stream_;
   const std::shared_ptr<const ResponsesExtras> extras_;
   std::string members_;  ///< of the object, as the request decided them, up to the closing brace
+  double seconds_ = 0;  ///< that the answer took
   bool stored_ = false, begun_ = false, working_ = false, over_ = false;
   std::size_t sequence_ = 0;  ///< of the next event
 
@@ -161,7 +162,7 @@ std::string ResponsesWriter::object(std::string_view status, const Json& usage, 
                             {"created_at", context_.meta.created},
                             {"status", std::string(status)},
                             {"background", extras_->background},
-                            {"completed_at", status == "completed" ? Json(extras_->now()) : Json(nullptr)},
+                            {"completed_at", status == "completed" ? Json(context_.meta.created + static_cast<std::int64_t>(seconds_)) : Json(nullptr)},
                             {"error", error},
                             {"incomplete_details", nullptr},
                             {"model", context_.meta.model},
@@ -397,6 +398,7 @@ void ResponsesWriter::finish(std::string_view type, std::string_view status, con
 void ResponsesWriter::end(const UsageCounts& usage, std::string& out) {
   if (over_) return;
   const bool cut = end_.finish == FinishReason::kLength;
+  seconds_ = usage.seconds;
   finish(cut ? "response.incomplete" : "response.completed", cut ? "incomplete" : "completed",
          usage_json(usage), nullptr, out);
 }

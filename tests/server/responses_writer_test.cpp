@@ -46,7 +46,6 @@ struct Answer {
   Answer() {
     spec.api = Api::kResponses;
     extras->object.set("tools", Json::array());
-    extras->now = [] { return std::int64_t{1700}; };
   }
   std::unique_ptr<AnswerWriter> writer(bool stream) {
     spec.stream = stream;
@@ -59,7 +58,8 @@ struct Answer {
   }
 };
 
-const UsageCounts kUsage{.prompt = 3, .output = 9, .cached = 2, .by_place = {2, 0, 0, 0}, .reasoning = 4};
+const UsageCounts kUsage{.prompt = 3, .output = 9, .cached = 2, .by_place = {2, 0, 0, 0}, .reasoning = 4,
+                         .seconds = 100.5};
 
 /// Everything a stream carries, or a body, of `pieces`.
 std::string run(AnswerWriter& writer, std::vector<OutputEvents> pieces,
