@@ -66,6 +66,7 @@ struct ServerOptions {
   bool strip_volatile_lines = true;        ///< agents' counters leave the system prompt (Messages)
   std::uint64_t idempotency_memory_bytes = 64ULL << 20;  ///< answers kept for retries; 0 = the header is ignored
   double idempotency_ttl_s = 600;          ///< how long after their end
+  std::uint64_t capture_memory_bytes = 0;  ///< captured requests kept for barg replay; 0 = none are
 };
 
 struct LogOptions {
