@@ -68,6 +68,8 @@ class RunningAnswer : public Responder, public std::enable_shared_from_this<Runn
   void interrupt(Interrupt cause) {
     if (const auto callback = std::exchange(interrupt_, nullptr)) callback(cause);
   }
+  /// The generation has said its last: from here on nothing may keep it, which keeps this.
+  void settle() { interrupt_ = nullptr; }
   void forget() {
     record_->set_cancel(nullptr);
     state_->responses->erase(id_, record_->origin().owner);
@@ -96,13 +98,17 @@ class KeptAnswer final : public RunningAnswer {
   void respond(HttpResponse response) override {
     if (response.status >= kFirstError && !record_->finished()) forget();
     client_->respond(std::move(response));
+    settle();
   }
   void begin_stream(HttpResponse head, std::string_view keep_alive) override {
     streaming_ = true;
     client_->begin_stream(std::move(head), keep_alive);
   }
   void write(std::string_view bytes) override { client_->write(bytes); }
-  void end() override { client_->end(); }
+  void end() override {
+    client_->end();
+    settle();
+  }
   bool gone() const override { return client_->gone(); }
   AccessNote& note() override { return client_->note(); }
   void set_route(std::string_view pattern) override { client_->set_route(pattern); }
@@ -149,6 +155,7 @@ class DetachedAnswer final : public RunningAnswer {
   void respond(HttpResponse response) override {
     if (std::exchange(over_, true)) return;
     log_end();
+    settle();
     if (response.status < kFirstError || record_->finished()) return;
     if (!told_) {
       forget();
@@ -163,6 +170,7 @@ class DetachedAnswer final : public RunningAnswer {
   void write(std::string_view) override {}
   void end() override {
     if (!std::exchange(over_, true)) log_end();
+    settle();
   }
   bool gone() const override { return over_; }
   AccessNote& note() override { return note_; }
@@ -182,7 +190,7 @@ class DetachedAnswer final : public RunningAnswer {
   void cancelled() override {
     std::string nobody;
     record_->finish_cancelled(nobody);
-    end();
+    if (!std::exchange(over_, true)) log_end();  // the generation is told next
   }
   void log_end() const {
     log::info("response_ended", {{"response_id", id_},
