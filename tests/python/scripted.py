@@ -31,7 +31,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 DATA = ROOT / "tests" / "data"
 PROGRAM = pathlib.Path(os.environ.get("BARG_TEST_SCRIPTED_SERVER") or ROOT / "build" / "tests" / "barg_scripted_server")
-START_S, CALL_S, MODULE_S = 60, 30, 240
+START_S, CALL_S, STOP_S, MODULE_S = 60, 30, 4, 240
 
 faulthandler.dump_traceback_later(MODULE_S, exit=True)  # a hang ends with the place where it hangs
 
@@ -257,7 +257,7 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(5)
+                self.process.wait(2 * STOP_S)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -302,7 +302,15 @@ class Case(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.server = Server(cls.SCRIPTS, cls.FAMILY, cls.TEMPLATE, cls.DIALECT, cls.REASONING, cls.OPTIONS)
-        cls.addClassCleanup(cls.server.stop)
+        cls.addClassCleanup(cls.stop_server)
+
+    @classmethod
+    def stop_server(cls):
+        """An idle server ends at once; one that does not holds on to a request that is long over."""
+        started = time.monotonic()
+        status, took = cls.server.stop(), time.monotonic() - started
+        if status != 0 or took > STOP_S:
+            raise AssertionError(f"the server ended with {status} after {took:.1f} s")
 
     url = property(lambda self: self.server.url)
 
