@@ -378,6 +378,18 @@ TEST_F(ResponsesApiTest, BackgroundWorkThatIsRefusedIsToldSo) {
   EXPECT_EQ(refused.status, 503) << "refused at once it is told so, and nothing is kept";
 }
 
+TEST_F(ResponsesApiTest, NothingKeepsAGenerationThatHasAnswered) {
+  start();
+  const auto none = engine_.use_count();
+  const std::string id = member(create(R"({"input":"hi","background":true})").json(), "id");
+  create(R"({"input":"hi"})");
+  create(R"({"input":"hi","stream":true})");
+  create(R"({"input":"hi","store":false})");
+  wait_for(id, "completed");
+  for (int i = 0; i < 2000 && engine_.use_count() > none; ++i) read(id);
+  EXPECT_EQ(engine_.use_count(), none);
+}
+
 TEST_F(ResponsesApiTest, TheServerStopsWithWorkInTheBackground) {
   engine_->hold(true);
   start();
