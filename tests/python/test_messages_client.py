@@ -23,6 +23,7 @@ def dump(message):
     """A message without what differs between two answers: the id, and the tool ids that are made of it."""
     out = message.to_dict()
     out.pop("id")
+    out.pop("stop_details", None)  # of refusals, which there are none; the accumulator makes it a null
     out.pop("tool_parse_error", None)  # beside the message: the accumulator has no place for it
     for block in out["content"]:
         if block["type"] == "tool_use":
@@ -40,7 +41,8 @@ class Client(scripted.Case):
         cls.addClassCleanup(cls.c.close)
 
     def ask(self, script, **kw):
-        return {"model": "scripted", "max_tokens": 300, "messages": say(script), "temperature": 0, **kw}
+        body = {"temperature": kw.pop("temperature", 0), **kw.pop("extra_body", {})}  # the client has no such parameter any more
+        return {"model": "scripted", "max_tokens": 300, "messages": say(script), "extra_body": body, **kw}
 
     def plain(self, script, **kw):
         return self.c.messages.create(**self.ask(script, **kw))
