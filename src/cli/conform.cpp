@@ -20,7 +20,7 @@ constexpr CommandFlag kFlags[] = {
     {"--json", "FILE", "Write the report as JSON (docs/conformance.md)."},
     {"--timeout", "TIME", "An answer that is not complete after this long is none. [60s]"},
     {"--disconnect-within", "TIME", "How soon an abandoned request must be off the device. [1s]"},
-    {"--keep-alive-within", "TIME", "The longest silence of a stream. [15s]"},
+    {"--keep-alive-within", "TIME", "The longest silence of a stream. [20s]"},
     {"--metrics-url", "URL", "Where the gauges of running requests are. [/metrics of the server]"},
 };
 

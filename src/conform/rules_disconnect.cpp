@@ -10,7 +10,7 @@
 namespace barg::conform {
 namespace {
 
-constexpr double kPoll = 0.02;
+constexpr double kPoll = 0.005;
 constexpr double kLoadWait = 10;     // for a request to appear, or for what ran before to end
 constexpr std::size_t kStreams = 6;  // of the latency probe
 

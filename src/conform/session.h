@@ -23,7 +23,7 @@ struct Options {
   std::string model;              ///< empty: the first of /v1/models
   double timeout_s = 60;          ///< of one answer
   double disconnect_s = 1;        ///< until an abandoned request must be off the device
-  double keep_alive_s = 15;       ///< the longest silence of a stream
+  double keep_alive_s = 20;       ///< the longest silence of a stream
   std::optional<Target> metrics;  ///< its prefix is the whole path; empty: /metrics of the target
 };
 
