@@ -1,5 +1,5 @@
-// An output gives the same events whole, by characters and cut at random; arguments of complete calls are JSON, calls are
-// numbered and closed, texts are whole characters. Byte 0 picks the dialect, byte 1 the options, byte 2 the cuts.
+// An output gives the same events whole, by characters and cut at random; arguments of complete calls are JSON, calls
+// are numbered and closed, texts are whole characters. Byte 0 picks the dialect, byte 1 the options, byte 2 the cuts.
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -16,7 +16,8 @@ namespace {
 using namespace barg;
 using text::OutputEvent;
 
-std::vector<test::MarkerTokenizer::Marker> markers_of(const text::Dialect& dialect, const text::ReasoningMarkers& around) {
+std::vector<test::MarkerTokenizer::Marker> markers_of(const text::Dialect& dialect,
+                                                      const text::ReasoningMarkers& around) {
   std::set<std::string> texts = {around.open, around.close};
   for (const text::CallForm& f : dialect.forms) {
     for (const auto s : {f.open[0], f.close[0], f.close[1], f.call_open, f.id_mark, f.name_end, f.call_close}) {
@@ -25,7 +26,12 @@ std::vector<test::MarkerTokenizer::Marker> markers_of(const text::Dialect& diale
     if (f.arguments == text::Arguments::kGemma) texts.emplace("<|\"|>");
   }
   if (const text::Channels* c = dialect.channels) {
-    texts = {"<|end|>", "<|call|>", "<|return|>", std::string(c->start), std::string(c->channel), std::string(c->constrain),
+    texts = {"<|end|>",
+             "<|call|>",
+             "<|return|>",
+             std::string(c->start),
+             std::string(c->channel),
+             std::string(c->constrain),
              std::string(c->message)};
   }
   texts.erase("");

@@ -17,20 +17,20 @@ namespace {
 
 std::shared_ptr<const std::vector<ToolInfo>> tools() {
   const auto schema = [](const char* json) { return *parse_json(json); };
-  return std::make_shared<const std::vector<ToolInfo>>(std::vector<ToolInfo>{
-      {"f", schema(R"({"type":"object","properties":{"s":{"type":"string"},"n":{"type":"integer"},
+  return std::make_shared<const std::vector<ToolInfo>>(
+      std::vector<ToolInfo>{{"f", schema(R"({"type":"object","properties":{"s":{"type":"string"},"n":{"type":"integer"},
                        "o":{"type":"object"},"maybe":{"anyOf":[{"type":"string"},{"type":"null"}]},"any":{}}})"),
-       false},
-      {"g", {}, false},
-      {"shell", {}, true}});
+                             false},
+                            {"g", {}, false},
+                            {"shell", {}, true}});
 }
 
 const ReasoningMarkers kThink = {"<think>", "</think>"};
 
 class Talk {
  public:
-  explicit Talk(const char* dialect, ParserOptions options = {}, std::vector<test::MarkerTokenizer::Marker> markers = {},
-                ReasoningMarkers reasoning = kThink)
+  explicit Talk(const char* dialect, ParserOptions options = {},
+                std::vector<test::MarkerTokenizer::Marker> markers = {}, ReasoningMarkers reasoning = kThink)
       : tokenizer_(std::move(markers)) {
     if (!options.tools) options.tools = tools();
     parser_.emplace(bind_dialect({find_dialect(dialect), std::move(reasoning), ""}, tokenizer_), std::move(options));
@@ -121,7 +121,8 @@ TEST(OutputParser, TokensAreMarkersAndTheirSpellingIsNot) {
   Talk t("hermes", {}, {{"<tool_call>", false}, {"</tool_call>", true}});
   OutputEvents out;
   t.parser().push_text("<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>", out);
-  EXPECT_EQ(test::shown(test::joined(out)), "text" + json_quote("<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>") + " ");
+  EXPECT_EQ(test::shown(test::joined(out)),
+            "text" + json_quote("<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>") + " ");
   EXPECT_EQ(t.say("<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"<tool_call></tool_call>\"}}</tool_call>"),
             "start#0\"f\" args" + json_quote("{\"s\":\"<tool_call></tool_call>\"}") + " end ");
   // A stray end marker is shown if the token is.
@@ -192,8 +193,10 @@ TEST(OutputParser, CustomToolsGetTheirPlainInput) {
   const std::string want = "start#0\"shell\" args" + json_quote("echo \"hi\"\n\\o/ é") + " end ";
   const std::string json = "{\"input\": \"echo \\\"hi\\\"\\n\\\\o/ \\u00e9\"}";
   EXPECT_EQ(parse("hermes", "<tool_call>{\"name\":\"shell\",\"arguments\":" + json + "}</tool_call>"), want);
-  EXPECT_EQ(parse("qwen3_coder", "<tool_call><function=shell><parameter=input>\necho \"hi\"\n\\o/ é\n</parameter></function></tool_call>"),
-            want);
+  EXPECT_EQ(
+      parse("qwen3_coder",
+            "<tool_call><function=shell><parameter=input>\necho \"hi\"\n\\o/ é\n</parameter></function></tool_call>"),
+      want);
   EXPECT_EQ(parse("hermes", "<tool_call>{\"name\":\"shell\",\"arguments\":{}}</tool_call>"), "start#0\"shell\" end ");
   EXPECT_EQ(parse("hermes", "<tool_call>{\"name\":\"shell\",\"arguments\":{\"n\": [1]}}</tool_call>"),
             "start#0\"shell\" args" + json_quote("{\"n\": [1]}") + " end ");
@@ -211,21 +214,24 @@ TEST(OutputParser, ArgumentsBeforeTheNameOrInAString) {
   const auto call = [](std::string_view object) { return "<tool_call>" + std::string(object) + "</tool_call>"; };
   EXPECT_EQ(parse("hermes", call(R"({"arguments": {"s": "x"}, "name": "f"})")), want);
   EXPECT_EQ(parse("hermes", call(R"({"name": "f", "arguments": "{\"s\": \"x\"}"})")), want);
-  EXPECT_EQ(parse("hermes", call(R"({"id": 7, "type": "function", "function": {"name": "f", "arguments": {"s": "x"}}})")),
-            "start#0\"f\"@7 args" + json_quote("{\"s\": \"x\"}") + " end ");
-  for (const char* none : {R"({"name": "f"})", R"({"name": "f", "arguments": null})", R"({"name": "f", "arguments": ""})",
-                           R"({"name": "f", "arguments": {}})"}) {
+  EXPECT_EQ(
+      parse("hermes", call(R"({"id": 7, "type": "function", "function": {"name": "f", "arguments": {"s": "x"}}})")),
+      "start#0\"f\"@7 args" + json_quote("{\"s\": \"x\"}") + " end ");
+  for (const char* none : {R"({"name": "f"})", R"({"name": "f", "arguments": null})",
+                           R"({"name": "f", "arguments": ""})", R"({"name": "f", "arguments": {}})"}) {
     EXPECT_EQ(parse("hermes", call(none)), "start#0\"f\" args\"{}\" end ") << none;
   }
-  for (const char* bad : {R"({"name": "f", "arguments": [1]})", R"({"name": 1, "arguments": {}})", R"({"arguments": {}})",
-                          R"({"name": "", "arguments": {}})", R"({"name": "f", "arguments": "x"})", "{}", "[]", "f(1)"}) {
+  for (const char* bad :
+       {R"({"name": "f", "arguments": [1]})", R"({"name": 1, "arguments": {}})", R"({"arguments": {}})",
+        R"({"name": "", "arguments": {}})", R"({"name": "f", "arguments": "x"})", "{}", "[]", "f(1)"}) {
     EXPECT_EQ(parse("hermes", call(bad)), "text" + json_quote(call(bad)) + " ") << bad;
   }
 }
 
 // Markers that nobody would see are seen where they are part of what was no call.
 TEST(OutputParser, AMalformedCallIsTextAsItWasWritten) {
-  Talk t("deepseek_v31", {}, {{"<｜tool▁calls▁begin｜>", true}, {"<｜tool▁call▁begin｜>", true}, {"<｜tool▁sep｜>", true}});
+  Talk t("deepseek_v31", {},
+         {{"<｜tool▁calls▁begin｜>", true}, {"<｜tool▁call▁begin｜>", true}, {"<｜tool▁sep｜>", true}});
   const std::string text = "A <｜tool▁calls▁begin｜>\n<｜tool▁call▁begin｜>no such thing";
   EXPECT_EQ(t.all(text), "text" + json_quote(text) + " ");
   EXPECT_FALSE(t.parser().note().empty());
@@ -241,11 +247,14 @@ TEST(OutputParser, LenientBehindTheArguments) {
   EXPECT_EQ(parse("hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{}"), want);
   EXPECT_EQ(parse("hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{}", false), "start#0\"f\" args\"{}\" broken ");
   EXPECT_EQ(parse("deepseek_v31", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{}"), want);
-  EXPECT_EQ(parse("kimi_k2", "<|tool_calls_section_begin|><|tool_call_begin|>f<|tool_call_argument_begin|><|tool_call_end|>"), want);
+  EXPECT_EQ(
+      parse("kimi_k2", "<|tool_calls_section_begin|><|tool_call_begin|>f<|tool_call_argument_begin|><|tool_call_end|>"),
+      want);
   EXPECT_EQ(parse("qwen3_coder", "<function=f>\n</function>"), want);
   EXPECT_EQ(parse("qwen3_coder", "<tool_call><function=f><parameter=s>a</parameter></tool_call>b"),
             "start#0\"f\" args" + json_quote("{\"s\": \"a\"}") + " end text\"b\" ");
-  EXPECT_EQ(parse("qwen3_coder", "<function=f><parameter=s>a</parameter>"), "start#0\"f\" args" + json_quote("{\"s\": \"a\"}") + " end ");
+  EXPECT_EQ(parse("qwen3_coder", "<function=f><parameter=s>a</parameter>"),
+            "start#0\"f\" args" + json_quote("{\"s\": \"a\"}") + " end ");
 }
 
 TEST(OutputParser, WhatBreaksOffInsideACall) {
@@ -266,12 +275,14 @@ TEST(OutputParser, HarmonyWithoutHeadersAndWithOddOnes) {
   EXPECT_EQ(parse("harmony", "<|channel|>final<|message|>A<|return|>"), "text\"A\" ");
   EXPECT_EQ(parse("harmony", "<|channel|>analysis<|message|>A<|start|>assistant<|channel|>final<|message|>B"),
             "reasoning\"A\" text\"B\" ");
-  EXPECT_EQ(parse("harmony", "A<|end|><|start|>assistant<|channel|>final<|message|>B", true, {.inside_reasoning = true}),
-            "reasoning\"A\" text\"B\" ");
+  EXPECT_EQ(
+      parse("harmony", "A<|end|><|start|>assistant<|channel|>final<|message|>B", true, {.inside_reasoning = true}),
+      "reasoning\"A\" text\"B\" ");
   EXPECT_EQ(parse("harmony", "<|channel|>analysis to=browser.search code<|message|>{\"q\":1}<|call|>"),
             "start#0\"browser.search\"? args" + json_quote("{\"q\":1}") + " end ");
   EXPECT_EQ(parse("harmony", "<|channel|>commentary to=functions.f<|message|>", false), "start#0\"f\" broken ");
-  EXPECT_EQ(parse("harmony", "<|channel|>commentary to=functions.f<|message|><|call|>"), "start#0\"f\" args\"{}\" end ");
+  EXPECT_EQ(parse("harmony", "<|channel|>commentary to=functions.f<|message|><|call|>"),
+            "start#0\"f\" args\"{}\" end ");
   EXPECT_EQ(parse("harmony", "<|channel|>final<|message|>A<|end|><|start|>assis", false), "text\"A\" ");
 }
 
@@ -306,7 +317,8 @@ class Values : public ::testing::Test {
 
 TEST_F(Values, Json) {
   const auto json = [&](std::string_view s) { return read(s, Lexis::kJson); };
-  for (const char* same : {"1", "-0.5e+7", "true", "null", "\"\"", "[]", "{}", "[1, [2,{\"a\" :\n3}]]", "\"\\n\\\"\\\\\""}) {
+  for (const char* same :
+       {"1", "-0.5e+7", "true", "null", "\"\"", "[]", "{}", "[1, [2,{\"a\" :\n3}]]", "\"\\n\\\"\\\\\""}) {
     EXPECT_EQ(json(same), same);
   }
   EXPECT_EQ(json("[1,2,]"), "[1,2]");
@@ -319,8 +331,8 @@ TEST_F(Values, Json) {
   EXPECT_EQ(json(R"("\u00e9 \ud83d\ude00")"), "\"é 😀\"");
   EXPECT_EQ(json(R"("\ud83d x \ude00")"), "\"\xEF\xBF\xBD x \xEF\xBF\xBD\"");
   EXPECT_EQ(json(R"("\u00g")"), R"("\\u00g")");
-  for (const char* bad : {"", "01", "1.", ".5", "+1", "-", "1e", "NaN", "nul", "[", "[1 2]", "{\"a\"}", "{a:1}", "{1:2}",
-                          "[,]", "'a'", "\"a", "(1)", "1 2"}) {
+  for (const char* bad : {"", "01", "1.", ".5", "+1", "-", "1e", "NaN", "nul", "[", "[1 2]", "{\"a\"}", "{a:1}",
+                          "{1:2}", "[,]", "'a'", "\"a", "(1)", "1 2"}) {
     EXPECT_EQ(json(bad), "bad") << bad;
   }
 }
@@ -336,7 +348,8 @@ TEST_F(Values, Python) {
   EXPECT_EQ(python("-.5"), "-0.5");
   EXPECT_EQ(python("5."), "5.0");
   EXPECT_EQ(python("+1e5"), "1e5");
-  for (const char* bad : {"abc", "{1, 2}", "f()", "0x1F", "'a", "'''a''", "[1 2]"}) EXPECT_EQ(python(bad), "bad") << bad;
+  for (const char* bad : {"abc", "{1, 2}", "f()", "0x1F", "'a", "'''a''", "[1 2]"})
+    EXPECT_EQ(python(bad), "bad") << bad;
   EXPECT_EQ(read("a=1, b_c='x', )", Lexis::kPython, ValueReader::Top::kKeywords), R"({"a": 1, "b_c": "x"})");
   EXPECT_EQ(read(")", Lexis::kPython, ValueReader::Top::kKeywords), "{}");
   EXPECT_EQ(read("1)", Lexis::kPython, ValueReader::Top::kKeywords), "bad");
@@ -363,7 +376,9 @@ TEST_F(Values, TypesOfASchema) {
       "ns": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "any": {}, "color": {"$ref": "#/$defs/Color"},
       "loop": {"$ref": "#/$defs/Loop"}, "const": {"const": 5}, "nullable": {"type": "integer", "nullable": true}},
     "additionalProperties": {"type": "integer"}})");
-  const auto value = [&](const char* key, std::string_view text) { return typed_value(dialect_, text, value_types(schema, key)); };
+  const auto value = [&](const char* key, std::string_view text) {
+    return typed_value(dialect_, text, value_types(schema, key));
+  };
   EXPECT_EQ(value("s", " 5 "), "\" 5 \"");
   EXPECT_EQ(value("i", " 5 "), "5");
   EXPECT_EQ(value("i", "5.0"), "5");
@@ -414,10 +429,26 @@ std::string repeated(std::string_view piece, std::size_t bytes) {
 
 // Quadratic time would not end; what is held stays bounded; characters stay whole.
 TEST(OutputParser, EndlessOutputs) {
-  const char* pieces[] = {"<", "{", "[", "\n", "\"", "{\"name\":", "<tool_call>", "[TOOL_CALLS]", "<think>", "f(", "```json\n[",
-                          "<｜tool▁calls▁begin｜>", "<|channel|>", "<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"",
-                          "<function=f><parameter=s></parameter>", "</parameter>", "<function=f>\n<parameter=o>[",
-                          "<|tool_call>call:f{a:<|\"|>", "[f(a=[", "{\"name\":\"f\",\"x\":[[["};
+  const char* pieces[] = {"<",
+                          "{",
+                          "[",
+                          "\n",
+                          "\"",
+                          "{\"name\":",
+                          "<tool_call>",
+                          "[TOOL_CALLS]",
+                          "<think>",
+                          "f(",
+                          "```json\n[",
+                          "<｜tool▁calls▁begin｜>",
+                          "<|channel|>",
+                          "<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"",
+                          "<function=f><parameter=s></parameter>",
+                          "</parameter>",
+                          "<function=f>\n<parameter=o>[",
+                          "<|tool_call>call:f{a:<|\"|>",
+                          "[f(a=[",
+                          "{\"name\":\"f\",\"x\":[[["};
   for (const Dialect* d : dialects()) {
     for (const char* piece : pieces) {
       const std::string text = repeated(piece, 64 << 10);
@@ -438,8 +469,9 @@ TEST(OutputParser, EndlessOutputs) {
 
 TEST(OutputParser, LongHeadersAreText) {
   const std::string name(1000, 'n');
-  for (const std::string& text : {"<tool_call>{\"name\":\"" + name + "\",\"arguments\":{}}</tool_call>",
-                                  "<tool_call>{\"x\":\"" + repeated("y", 80 << 10) + "\",\"name\":\"f\"}</tool_call>"}) {
+  for (const std::string& text :
+       {"<tool_call>{\"name\":\"" + name + "\",\"arguments\":{}}</tool_call>",
+        "<tool_call>{\"x\":\"" + repeated("y", 80 << 10) + "\",\"name\":\"f\"}</tool_call>"}) {
     EXPECT_EQ(parse("hermes", text), "text" + json_quote(text) + " ");
   }
   const std::string tag = "<tool_call><function=" + name + "></function></tool_call>";
