@@ -136,7 +136,7 @@ class Recorder final : public Responder {
     if (headed_) return;
     headed_ = over_ = true;
     impl_->set_head(entry_, std::move(response), false, {});
-    impl_->end(entry_, note_);
+    finish();
   }
   void begin_stream(HttpResponse head, std::string_view keep_alive) override {
     if (std::exchange(headed_, true)) return;
@@ -146,7 +146,7 @@ class Recorder final : public Responder {
     if (headed_ && !over_ && !bytes.empty()) impl_->append(entry_, bytes);
   }
   void end() override {
-    if (headed_ && !std::exchange(over_, true)) impl_->end(entry_, note_);
+    if (headed_ && !std::exchange(over_, true)) finish();
   }
   bool gone() const override { return over_; }
   AccessNote& note() override { return note_; }
@@ -161,13 +161,19 @@ class Recorder final : public Responder {
     if (!over_ && callback) callback(cause);
     if (cause == Interrupt::kShutdown || over_) return;
     over_ = true;
-    impl_->end(entry_, note_);
+    finish();
   }
   void pause(bool paused) {
     if (!over_ && on_backlog_ && std::exchange(paused_, paused) != paused) on_backlog_(paused);
   }
 
  private:
+  void finish() {
+    on_interrupt_ = nullptr;  // they hold the generation, which holds us
+    on_backlog_ = nullptr;
+    impl_->end(entry_, note_);
+  }
+
   const std::shared_ptr<Impl> impl_;
   const EntryPtr entry_;
   const std::shared_ptr<Responder> owner_;

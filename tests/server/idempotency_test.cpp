@@ -87,7 +87,8 @@ TEST_F(IdempotencyTest, ARetryFollowsTheRunningStream) {
   const RawResponse a = first.read(), b = second.read();
   EXPECT_TRUE(a.complete && b.complete);
   EXPECT_EQ(a.body, b.body);
-  EXPECT_NE(a.body.find("word79"), std::string::npos);
+  EXPECT_GT(a.body.size(), 50'000U);
+  EXPECT_TRUE(a.body.ends_with("data: [DONE]\n\n"));
   EXPECT_EQ(engine_->submitted(), 1);
 }
 
@@ -211,7 +212,7 @@ TEST_F(IdempotencyTest, ManyAtOnceAreOneGeneration) {
       }
     }
     for (const std::string& body : bodies) ASSERT_EQ(body, bodies[0]);
-    ASSERT_NE(bodies[0].find("many"), std::string::npos);
+    ASSERT_NE(bodies[0].find(stream ? "data: [DONE]" : "many words"), std::string::npos);
   }
   EXPECT_EQ(engine_->submitted(), 20);
 }
@@ -252,10 +253,10 @@ TEST_F(IdempotencyTest, ADyingServerTellsAll) {
   second.send(request("k", R"(,"stream":true)"));
   ASSERT_TRUE(second.wait_for("assistant"));
   server_->cut();
+  const std::jthread waiting([this] { server_->wait(); });
   EXPECT_TRUE(first.wait_for("server_shutdown"));
   while (second.fill()) {
   }
-  server_->wait();
 }
 
 TEST_F(IdempotencyTest, ADyingServerWaitsForNobodyWhoHasLeft) {

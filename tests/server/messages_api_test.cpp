@@ -1,5 +1,5 @@
 // The Messages protocol over HTTP: headers, errors of every origin in its envelope, counting, models, pings.
-#include <set>
+#include <thread>
 
 #include "test_server.h"
 
@@ -60,7 +60,7 @@ constexpr const char* kClaudeCode = R"({"model":"fake","max_tokens":32000,"strea
 std::string claude_code_request() {
   std::string tools;
   for (int i = 0; i < 60; ++i) {
-    tools += (i > 0 ? "," : "") +
+    tools += std::string(i > 0 ? "," : "") +
              R"({"name":"mcp__server__tool)" + std::to_string(i) +
              R"(","description":"d","input_schema":{"type":"object","properties":{"a":{"type":"string"}},"required":["a"],)"
              R"("additionalProperties":false,"$schema":"http://json-schema.org/draft-07/schema#"}})";
@@ -70,16 +70,18 @@ std::string claude_code_request() {
 }
 
 TEST_F(MessagesApi, TheRequestOfClaudeCode) {  // api.md 7, item 58
+  engine_ = std::make_shared<FakeEngine>(1 << 16);
   say("Done.");
   start();
   const RawResponse r = ask(post("/v1/messages?beta=true", claude_code_request(),
                                  "anthropic-version: 2023-06-01\r\nanthropic-beta: claude-code-20250219\r\n"));
   ASSERT_EQ(r.status, 200) << r.body;
-  EXPECT_EQ(prompt(),
-            "<|start|>system\nYou are an agent.\nBe brief.<|end|>\n"
-            "<|start|>user\n<system-reminder>x</system-reminder>\nlist files<|end|>\n"
-            "<|start|>assistant\nSure.<|end|>\n<|start|>tool\na.txt<|end|>\n<|start|>user\ngo on<|end|>\n"
-            "<|start|>assistant\n");
+  EXPECT_NE(prompt().find("mcp__server__tool59"), std::string::npos);
+  EXPECT_TRUE(prompt().ends_with("<|start|>system\nYou are an agent.\nBe brief.<|end|>\n"
+                                 "<|start|>user\n<system-reminder>x</system-reminder>\nlist files<|end|>\n"
+                                 "<|start|>assistant\nSure.<|end|>\n<|start|>tool\na.txt<|end|>\n"
+                                 "<|start|>user\ngo on<|end|>\n<|start|>assistant\n"))
+      << prompt();
   EXPECT_EQ(engine_->last_request()->cache_pin_s, 3600);
   const std::string& ignored = r.headers.at("x-barg-ignored");
   for (const char* name : {"system.0", "system.2", "messages.3.content", "tools.60", "metadata", "context_management"})
@@ -95,6 +97,7 @@ TEST_F(MessagesApi, TheRequestOfClaudeCode) {  // api.md 7, item 58
 
 TEST_F(MessagesApi, VolatileLinesMayStay) {
   options_.strip_volatile_lines = false;
+  engine_ = std::make_shared<FakeEngine>(1 << 16);
   start();
   ask(post("/v1/messages", claude_code_request()));
   EXPECT_NE(prompt().find("x-anthropic-billing-header"), std::string::npos);
@@ -239,6 +242,7 @@ TEST_F(MessagesApi, ADyingServerSaysSoInTheStream) {  // api.md 7, item 59
   client.send(post("/v1/messages", body(R"(,"stream":true)")));
   ASSERT_TRUE(client.wait_for("message_start"));
   server_->cut();
+  const std::jthread waiting([this] { server_->wait(); });
   ASSERT_TRUE(client.wait_for("event: error\n"));
   ASSERT_TRUE(client.wait_for("overloaded_error"));
   EXPECT_TRUE(client.wait_for("\"message\":\"the server is shutting down\""));

@@ -306,9 +306,11 @@ TEST(MessagesRequest, HostileBodies) {
     ASSERT_TRUE(json) << text;
     const auto r = parse(text + "}");
     accepted += r ? 1 : 0;
-    if (r) EXPECT_GT(r->chat.messages.size(), 0U);
+    if (r) {
+      EXPECT_GT(r->chat.messages.size(), 0U);
+    }
   }
-  EXPECT_GE(accepted, 0);
+  EXPECT_GT(accepted, 20);
 }
 
 }  // namespace
