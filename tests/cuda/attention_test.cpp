@@ -527,7 +527,9 @@ TEST(AttentionLint, DecodeReadsEachByteOnceAndWideAccessesStayWide) {
       EXPECT_GE(r.kv_read, r.kv_ideal);
     }
     std::set<std::string> allowed;
-    for (const Exception& e : kExceptions) allowed.insert(std::string(e.file) + ":" + std::to_string(line_after(e.file, e.marker, e.call)));
+    for (const Exception& e : kExceptions) {
+      allowed.insert(e.file + (":" + std::to_string(line_after(e.file, e.marker, e.call))));
+    }
     std::uint64_t units = 0, ideal = 0;
     EXPECT_GT(r.sites.size(), 8U);
     for (const emu::SiteCount& s : r.sites) {

@@ -157,13 +157,14 @@ RopeResult run_rope(const RopeCase& c) {
       const int position = c.rows[s].position + i;
       for (int head = 0; head < c.kv_heads; ++head) {
         for (int p = 0; p < 2; ++p) {
-          const std::byte* const at = args.kv.base + tables[s][static_cast<std::size_t>(position / c.block_tokens)] * args.kv.block_stride +
-                                      head * args.kv.head_stride + p * plane;
+          const BlockId block = tables[s][static_cast<std::size_t>(position / c.block_tokens)];
+          const std::byte* const at =
+              args.kv.base + block * args.kv.block_stride + head * args.kv.head_stride + p * plane;
           const auto slot = static_cast<std::size_t>(position % c.block_tokens);
           std::vector<std::byte> token(r.token_bytes);
           device.download(token.data(), at + slot * row_bytes, row_bytes);
-          if (c.kv == KvType::kFp8)
-            device.download(token.data() + row_bytes, at + static_cast<std::size_t>(c.block_tokens) * row_bytes + 4 * slot, 4);
+          const std::byte* const scales = at + static_cast<std::size_t>(c.block_tokens) * row_bytes;
+          if (c.kv == KvType::kFp8) device.download(token.data() + row_bytes, scales + 4 * slot, 4);
           r.planes.insert(r.planes.end(), token.begin(), token.end());
         }
       }
@@ -228,7 +229,8 @@ std::vector<std::byte> token_of(const RopeCase& c, const std::vector<float>& x, 
 }
 
 bool fits(const RopeCase& c, const std::vector<float>& x) {
-  return std::all_of(x.begin(), x.end(), [&](float v) { return std::isfinite(v) && (c.kv != KvType::kF16 || std::fabs(v) < 65520); });
+  const float limit = c.kv == KvType::kF16 ? 65520 : INFINITY;
+  return std::all_of(x.begin(), x.end(), [&](float v) { return std::fabs(v) < limit; });
 }
 
 bool is_right(const RopeCase& c, const RopeResult& r) {
