@@ -160,8 +160,11 @@ void Generation::attach(const ResponseMeta& meta, const OutputSpec& output) {
   listen();
 }
 
+/// Without holding us: what answers in the client's place belongs to us. The work in flight holds us.
 void Generation::listen() {
-  responder_->on_interrupt([self = shared_from_this()](Interrupt cause) { self->on_interrupt(cause); });
+  responder_->on_interrupt([self = weak_from_this()](Interrupt cause) {
+    if (const auto s = self.lock()) s->on_interrupt(cause);
+  });
 }
 
 bool Generation::submit_all(std::vector<Request> requests) {

@@ -84,6 +84,7 @@ class FakeTemplate final : public text::ChatTemplate {
  public:
   Result<text::MarkedString> render(const text::ChatPrompt& prompt) const override {
     text::MarkedString out;
+    if (!prompt.tools.is_null()) out.text += "<|start|>tools\n" + dump_json(prompt.tools) + "\n";
     for (const Json& m : prompt.messages.as_array()) {
       const std::string role = m.find("role")->as_string();
       if (role == "developer") return fail(ErrorCode::kInvalidValue, "no developers here", "messages");
@@ -95,7 +96,6 @@ class FakeTemplate final : public text::ChatTemplate {
       const bool last = &m == &prompt.messages.as_array().back();
       if (!(last && prompt.continue_final_message)) out.text += "<|end|>\n";
     }
-    if (!prompt.tools.is_null()) out.text += "<|start|>tools\n" + dump_json(prompt.tools) + "\n";
     if (prompt.add_generation_prompt) out.text += "<|start|>assistant\n";
     if (prompt.thinking.value_or(false)) out.text += "<think>";
     return out;
