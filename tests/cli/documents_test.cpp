@@ -128,7 +128,9 @@ TEST(Documents, CommandLinesOfThePagesAreValid) {
   EXPECT_GE(bench.size(), 7U);
   const auto tiers = command_lines(content(kRoot / "docs/tiers.md"));
   EXPECT_GE(tiers.size(), 2U);
-  for (const auto* more : {&bench, &tiers}) lines.insert(lines.end(), more->begin(), more->end());
+  const auto conformance = command_lines(content(kRoot / "docs/conformance.md"));
+  EXPECT_GE(conformance.size(), 4U);
+  for (const auto* more : {&bench, &tiers, &conformance}) lines.insert(lines.end(), more->begin(), more->end());
   for (const auto& args : lines) {
     const auto [command, words] = find_command(args);
     ASSERT_NE(command, nullptr) << args[0];
