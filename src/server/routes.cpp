@@ -311,8 +311,8 @@ class Routes final : public HttpHandler {
 };
 
 std::optional<HttpResponse> Routes::check_method(const HttpRequest& head) const {
-  static constexpr std::array<std::string_view, 9> kKnown = {"GET",   "HEAD",    "POST",  "PUT",    "DELETE",
-                                                             "PATCH", "OPTIONS", "TRACE", "CONNECT"};
+  static constexpr std::array<std::string_view, 10> kKnown = {"GET",   "HEAD",    "POST",  "PUT",    "DELETE",
+                                                             "PATCH", "OPTIONS", "TRACE", "CONNECT", "QUERY"};
   if (std::find(kKnown.begin(), kKnown.end(), head.method) == kKnown.end()) {
     HttpResponse response =
         error_response({501, kInvalid, "unknown_method"}, "this method is not implemented");
