@@ -80,7 +80,7 @@ TEST_F(MessagesApi, TheRequestOfClaudeCode) {  // api.md 7, item 58
   EXPECT_TRUE(prompt().ends_with("<|start|>system\nYou are an agent.\nBe brief.<|end|>\n"
                                  "<|start|>user\n<system-reminder>x</system-reminder>\nlist files<|end|>\n"
                                  "<|start|>assistant\nSure.<|end|>\n<|start|>tool\na.txt<|end|>\n"
-                                 "<|start|>user\ngo on<|end|>\n<|start|>assistant\n"))
+                                 "<|start|>user\ngo on<|end|>\n<|start|>assistant\n<think>"))
       << prompt();
   EXPECT_EQ(engine_->last_request()->cache_pin_s, 3600);
   const std::string& ignored = r.headers.at("x-barg-ignored");
