@@ -65,7 +65,7 @@ std::string ignored_header(const std::vector<std::string>& names) {
     if (!out.empty()) out += ", ";
     for (const char c : names[i].substr(0, kMaxIgnoredNameBytes)) {
       const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                         c == '_' || c == '.' || c == '-';
+                         std::string_view("_.-[]").find(c) != std::string_view::npos;
       out += plain ? c : '?';
     }
   }

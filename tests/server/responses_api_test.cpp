@@ -64,6 +64,8 @@ TEST_F(ResponsesApiTest, AnAnswerIsKeptUnderItsId) {
   EXPECT_TRUE(answer.find("store")->as_bool());
   EXPECT_EQ(answer.find("usage")->find("output_tokens")->as_int(), 7);
   EXPECT_EQ(r.headers.at("x-barg-ignored"), "unknown");
+  EXPECT_EQ(create(R"({"input":"hi","tools":[{"type":"web_search"}]})").headers.at("x-barg-ignored"),
+            "tools[0].web_search");
   const std::string id = member(answer, "id");
   EXPECT_TRUE(id.starts_with("resp_"));
   EXPECT_EQ(read(id).body, r.body);
