@@ -77,10 +77,11 @@ TEST_F(MessagesApi, TheRequestOfClaudeCode) {  // api.md 7, item 58
                                  "anthropic-version: 2023-06-01\r\nanthropic-beta: claude-code-20250219\r\n"));
   ASSERT_EQ(r.status, 200) << r.body;
   EXPECT_NE(prompt().find("mcp__server__tool59"), std::string::npos);
-  EXPECT_TRUE(prompt().ends_with("<|start|>system\nYou are an agent.\nBe brief.<|end|>\n"
-                                 "<|start|>user\n<system-reminder>x</system-reminder>\nlist files<|end|>\n"
-                                 "<|start|>assistant\nSure.<|end|>\n<|start|>tool\na.txt<|end|>\n"
-                                 "<|start|>user\ngo on<|end|>\n<|start|>assistant\n<think>"))
+  EXPECT_NE(prompt().find("<|start|>system\nYou are an agent.\nBe brief.<|end|>\n"
+                          "<|start|>user\n<system-reminder>x</system-reminder>\nlist files<|end|>\n"
+                          "<|start|>assistant\nSure.<|end|>\n<|start|>tool\na.txt<|end|>\n"
+                          "<|start|>user\ngo on<|end|>\n<|start|>"),
+            std::string::npos)
       << prompt();
   EXPECT_EQ(engine_->last_request()->cache_pin_s, 3600);
   const std::string& ignored = r.headers.at("x-barg-ignored");
