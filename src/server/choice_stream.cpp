@@ -161,7 +161,9 @@ Piece& ChoiceStream::push(std::vector<OutputToken>&& tokens, FinishReason finish
   }
   if (!done() && finish != FinishReason::kNone) end(finish, stop_token);
   if (done() && parser_) {
-    if (mark_seen_ > 0) parser_->push_text(tokenizer_.token_bytes(marks_.front().id).substr(0, mark_seen_), out_.events);
+    // A stop string ended inside a marker: what was released of it is text.
+    if (mark_seen_ > 0)
+      parser_->push_text(tokenizer_.token_bytes(marks_.front().id).substr(0, mark_seen_), out_.events);
     parser_->finish(finish_ == FinishReason::kStop && stop_string_ < 0 && stop_id_ == kNoToken, out_.events);
   }
   if (done() || !out_.events.empty()) take_released(done());

@@ -50,7 +50,7 @@ struct Piece {
 };
 
 struct ChoiceStart {
-  std::span<const TokenId> prompt = {};  ///< its last tokens prime the detokenizer: a character begun there is completed
+  std::span<const TokenId> prompt = {};  ///< its end primes the detokenizer: a character begun there is completed
   std::size_t chars_before = 0;          ///< where character offsets start
   bool records = false;                  ///< somebody wants Piece::tokens
   std::shared_ptr<const text::BoundDialect> dialect = {};
