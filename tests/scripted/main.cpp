@@ -1,7 +1,7 @@
-// barg_scripted_server: the real server, engine, tokenizer, template and dialect over a model that says what scripts say
-// (script.h). Only for tests, never installed. `--help` lists its flags; options of `barg serve` that concern the server,
-// the scheduler and the template mean the same here. Prints "listening on PORT" when it does; SIGTERM ends it as it does
-// `barg serve`, and it dies with its parent.
+// barg_scripted_server: the real server, engine, tokenizer, template and dialect over a model that says what
+// scripts say (script.h). Only for tests, never installed. `--help` lists its flags; options of `barg serve`
+// that concern the server, the scheduler and the template mean the same here. Prints "listening on PORT" when
+// it does; SIGTERM ends it as it does `barg serve`, and it dies with its parent.
 #include <signal.h>
 #include <sys/prctl.h>
 
@@ -33,7 +33,8 @@ constexpr std::size_t kMaxFile = 64 << 20;
 constexpr std::int32_t kMaxModelLen = 32768, kMaxRows = 8192;
 
 constexpr cli::CommandFlag kFlags[] = {
-    {"--tokenizer", "DIR", "A folder with tokenizer.json; tokenizer_config.json and generation_config.json are read if there."},
+    {"--tokenizer", "DIR",
+     "A folder with tokenizer.json; tokenizer_config.json and generation_config.json are read if there."},
     {"--scripts", "FILE", "What the model says (tests/scripted/script.h)."},
     {"--dialect", "NAME", "How it writes tool calls; otherwise found from the template."},
     {"--reasoning", "OPEN,CLOSE", "The markers of reasoning, or none; otherwise found from the template."},
@@ -71,10 +72,11 @@ Result<VocabData> read_vocab(const std::string& directory) {
 Result<std::shared_ptr<const text::BoundDialect>> dialect_of(const cli::Invocation& invocation,
                                                              const text::ChatTemplate& chat,
                                                              const Tokenizer& tokenizer) {
-  text::DetectedDialect detected = text::detect_dialect(chat.source());
+  text::DetectedDialect detected = text::detect_dialect(chat.tools_source());
   if (invocation.has("--dialect")) {
     detected.dialect = text::find_dialect(invocation.get("--dialect"));
-    if (!detected.dialect) return fail(ErrorCode::kInvalidValue, "no dialect is named " + invocation.get("--dialect"));
+    if (!detected.dialect)
+      return fail(ErrorCode::kInvalidValue, "no dialect is named " + invocation.get("--dialect"));
   }
   if (const std::string markers = invocation.get("--reasoning"); markers == "none") {
     detected.reasoning = {};
@@ -149,7 +151,9 @@ int failed(cli::Io& io, const Error& error) {
 
 int serve(cli::Invocation& invocation) {
   for (const char* needed : {"--tokenizer", "--scripts"}) {
-    if (!invocation.has(needed)) return failed(invocation.io, Error{ErrorCode::kMissingParameter, std::string(needed) + " is needed", {}, 0});
+    if (!invocation.has(needed))
+      return failed(invocation.io,
+                    Error{ErrorCode::kMissingParameter, std::string(needed) + " is needed", {}, 0});
   }
   const Config& config = invocation.settings.config;
   log::configure(log::Level::kInfo, false);
@@ -168,8 +172,9 @@ int serve(cli::Invocation& invocation) {
 constexpr cli::Command kCommand{
     .name = "barg_scripted_server",
     .summary = "serve a model that says what scripts say",
-    .sections = "model.served_model_name model.max_model_len model.chat_template kv.block_size "
-                "kv.enable_prefix_caching scheduler server",
+    .sections =
+        "model.served_model_name model.max_model_len model.chat_template kv.block_size "
+        "kv.enable_prefix_caching scheduler server",
     .flags = kFlags,
     .run = serve,
 };
@@ -181,7 +186,8 @@ int run(const std::vector<std::string>& words) {
     io.out << cli::command_help(kCommand);
     return 0;
   }
-  auto settings = cli::load_settings({.file = args.config_file, .environment = {}, .flags = std::move(args.options)});
+  auto settings =
+      cli::load_settings({.file = args.config_file, .environment = {}, .flags = std::move(args.options)});
   if (!settings) args.problems = settings.error().sentences;
   for (const std::string& problem : args.problems) io.err << "error: " << problem << "\n";
   if (!args.problems.empty()) return 2;

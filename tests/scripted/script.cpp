@@ -40,7 +40,8 @@ Result<TokenId> byte_token(const Json& byte, const Tokenizer& tokenizer) {
 
 Result<void> add_piece(const Json& piece, const Tokenizer& tokenizer, std::vector<TokenId>& out) {
   if (piece.is_string()) {
-    const auto ids = tokenizer.encode(piece.as_string(), {.add_special_tokens = false, .parse_special_tokens = true});
+    const auto ids =
+        tokenizer.encode(piece.as_string(), {.add_special_tokens = false, .parse_special_tokens = true});
     out.insert(out.end(), ids.begin(), ids.end());
     return {};
   }
@@ -50,7 +51,8 @@ Result<void> add_piece(const Json& piece, const Tokenizer& tokenizer, std::vecto
   }
   const Json* token = piece.find("token");
   const Json* byte = piece.find("byte");
-  if (!token && !byte) return fail(ErrorCode::kInvalidValue, "a piece is text or {token, plain or byte: value}");
+  if (!token && !byte)
+    return fail(ErrorCode::kInvalidValue, "a piece is text or {token, plain or byte: value}");
   const Result<TokenId> id = token ? token_of(*token, tokenizer) : byte_token(*byte, tokenizer);
   if (!id) return std::unexpected(id.error());
   out.push_back(*id);
@@ -69,7 +71,8 @@ Result<std::vector<TokenId>> encode_pieces(const Json& pieces, const Tokenizer& 
 Result<void> read_choices(const Json& json, const Tokenizer& tokenizer, Script& out) {
   const Json* pieces = json.find("pieces");
   const Json* choices = json.find("choices");
-  if ((pieces != nullptr) == (choices != nullptr) || (choices && (!choices->is_array() || choices->size() == 0)))
+  if ((pieces != nullptr) == (choices != nullptr) ||
+      (choices && (!choices->is_array() || choices->size() == 0)))
     return fail(ErrorCode::kInvalidValue, "a script has pieces, or choices");
   const Json::Array all = pieces ? Json::Array{*pieces} : choices->as_array();
   for (const Json& choice : all) {
@@ -107,7 +110,8 @@ Result<Script> read_script(const Json& json, const Tokenizer& tokenizer) {
 
 }  // namespace
 
-Result<std::shared_ptr<const Scripts>> Scripts::read(std::string_view json, std::shared_ptr<const Tokenizer> tokenizer) {
+Result<std::shared_ptr<const Scripts>> Scripts::read(std::string_view json,
+                                                     std::shared_ptr<const Tokenizer> tokenizer) {
   auto parsed = parse_json(json, {.max_members = 0});
   if (!parsed) return std::unexpected(parsed.error());
   if (!parsed->is_object()) return fail(ErrorCode::kBadFile, "the scripts are one JSON object");

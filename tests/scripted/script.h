@@ -1,16 +1,17 @@
-// Scripts: what a model of tests says, by name. A prompt names its script, "[[script NAME]]", and the last name in it
-// counts, so that the newest turn of a conversation decides; a prompt without one gets "default", or a short sentence.
+// Scripts: what a model of tests says, by name. A prompt names its script, "[[script NAME]]", and the last
+// name in it counts, so that the newest turn of a conversation decides; a prompt without one gets "default",
+// or a short sentence.
 //
 // The file is one JSON object, {NAME: TEXT or SCRIPT}:
 //   SCRIPT  {"pieces": [PIECE...],            what is said, or
 //            "choices": [[PIECE...]...],      what choice k says (the list repeats)
-//            "end": "<|eot_id|>" or null,     the token that ends it (default: the tokenizer's EOS); null: it repeats
-//            "delay_ms": 0,                   before each token but the first
-//            "first_delay_ms": 0,             before the first
-//            "fail_after": N}                 the device gives no numbers for output token N
+//            "end": "<|eot_id|>" or null,     the token that ends it (default: the tokenizer's EOS); null: it
+//            repeats "delay_ms": 0,                   before each token but the first "first_delay_ms": 0,
+//            before the first "fail_after": N}                 the device gives no numbers for output token N
 //   PIECE   "text"                as the tokenizer encodes it, added tokens recognised
 //           {"token": "<think>"}  that added token
-//           {"plain": "<think>"}  the same characters as ordinary tokens: what a user typed, repeated by the model
+//           {"plain": "<think>"}  the same characters as ordinary tokens: what a user typed, repeated by the
+//           model
 //           {"byte": 255}         the token of that byte alone, which need not be UTF-8
 //
 // Immutable after read(); any thread.
@@ -39,7 +40,8 @@ struct Script {
 class Scripts {
  public:
   /// Errors name the script. `tokenizer` lives as long as the result.
-  static Result<std::shared_ptr<const Scripts>> read(std::string_view json, std::shared_ptr<const Tokenizer> tokenizer);
+  static Result<std::shared_ptr<const Scripts>> read(std::string_view json,
+                                                     std::shared_ptr<const Tokenizer> tokenizer);
 
   const Script& of_prompt(std::span<const TokenId> prompt) const;
 

@@ -12,9 +12,9 @@
 namespace barg::test {
 namespace {
 
-constexpr float kNoise = -6;                 // noise lies between this and 0
-constexpr float kSure = 40, kNext = 20;      // logits of the script's token, and of what comes if it is masked
-constexpr float kLead = 1, kLeadRange = 3;   // the same for temperature 0: above the noise by so much
+constexpr float kNoise = -6;                // noise lies between this and 0
+constexpr float kSure = 40, kNext = 20;     // logits of the script's token, and of what comes if it is masked
+constexpr float kLead = 1, kLeadRange = 3;  // the same for temperature 0: above the noise by so much
 constexpr double kSecondsPerRow = 1e-6;
 
 /// Uniform in [0, 1), the same for equal arguments.
@@ -26,8 +26,8 @@ float uniform(std::int32_t position, std::int32_t id) {
 
 }  // namespace
 
-runtime::RunnerInfo scripted_info(const Tokenizer& tokenizer, std::int32_t max_model_len, std::int32_t max_rows,
-                                  std::int32_t block_tokens) {
+runtime::RunnerInfo scripted_info(const Tokenizer& tokenizer, std::int32_t max_model_len,
+                                  std::int32_t max_rows, std::int32_t block_tokens) {
   runtime::RunnerInfo info;
   model::LayerGroup group;
   group.num_kv_heads = 1;
@@ -48,7 +48,8 @@ runtime::RunnerInfo scripted_info(const Tokenizer& tokenizer, std::int32_t max_m
 }
 
 struct ScriptedRunner::Sequence {
-  Sequence(std::shared_ptr<const Request> r, const Script& s, std::int32_t choice, const runtime::RunnerInfo& info)
+  Sequence(std::shared_ptr<const Request> r, const Script& s, std::int32_t choice,
+           const runtime::RunnerInfo& info)
       : request(std::move(r)),
         script(s),
         text(s.choices[static_cast<std::size_t>(choice) % s.choices.size()]),
@@ -101,7 +102,8 @@ void ScriptedRunner::remove_sequence(SeqId seq) { CHECK(sequences_.erase(seq) ==
 void ScriptedRunner::launch(sched::StepPlan plan) {
   sched::StepResult result{.id = plan.id, .items = {}, .seconds = 0, .fatal = {}, .spent = {}};
   double seconds = 0;
-  for (const sched::PlanItem& item : plan.items) seconds = std::max(seconds, run(item, result.items.emplace_back()));
+  for (const sched::PlanItem& item : plan.items)
+    seconds = std::max(seconds, run(item, result.items.emplace_back()));
   result.seconds = seconds + kSecondsPerRow * plan.rows();
   result.spent = std::move(plan);
   const auto duration = std::chrono::duration_cast<Time::duration>(std::chrono::duration<double>(seconds));
@@ -130,7 +132,8 @@ double ScriptedRunner::run(const sched::PlanItem& item, sched::ItemResult& out) 
   return item.output_index == 0 ? sequence.script.first_delay_s : sequence.script.delay_s;
 }
 
-void ScriptedRunner::score_prompt(const sched::PlanItem& item, const Sequence& sequence, sched::ItemResult& out) {
+void ScriptedRunner::score_prompt(const sched::PlanItem& item, const Sequence& sequence,
+                                  sched::ItemResult& out) {
   const Request& request = *sequence.request;
   for (std::int32_t p = item.start + item.logits_begin; p < item.start + item.count; ++p) {
     const auto next = static_cast<std::size_t>(p) + 1;
@@ -138,8 +141,9 @@ void ScriptedRunner::score_prompt(const sched::PlanItem& item, const Sequence& s
     fill_row(p);
     raise(request.prompt[next], kLead + kLeadRange * uniform(p, -1));
     const runtime::RawRow raw = row();
-    out.prompt_logprobs.push_back(runtime::row_logprobs(runtime::sampled_part(raw, info_.vocab_size), raw.logsumexp,
-                                                        request.prompt[next], *request.sampling.prompt_logprobs));
+    out.prompt_logprobs.push_back(runtime::row_logprobs(runtime::sampled_part(raw, info_.vocab_size),
+                                                        raw.logsumexp, request.prompt[next],
+                                                        *request.sampling.prompt_logprobs));
   }
 }
 

@@ -1,13 +1,14 @@
-// ScriptedRunner: a runtime::Runner whose model says what its script says. It makes logits in which the next token of
-// the script is by far the likeliest, and the real Sampler chooses: so masks, biases, penalties, min_tokens, a budget of
-// reasoning and log-probabilities are those of a real model, and the engine above it is the real one.
+// ScriptedRunner: a runtime::Runner whose model says what its script says. It makes logits in which the next
+// token of the script is by far the likeliest, and the real Sampler chooses: so masks, biases, penalties,
+// min_tokens, a budget of reasoning and log-probabilities are those of a real model, and the engine above it
+// is the real one.
 //
-//   temperature 0   the script's token leads by a margin that varies, so log-probabilities differ from token to token
-//   otherwise       it leads by so much that no draw misses it
-//   ignore_eos      the script is said again and again in place of its end
+//   temperature 0   the script's token leads by a margin that varies, so log-probabilities differ from token
+//   to token otherwise       it leads by so much that no draw misses it ignore_eos      the script is said
+//   again and again in place of its end
 //
-// A model that is forced to say something else (a mask, the end of its reasoning) goes on behind the next place where its
-// script says that; where it never does, behind the token that was taken from it.
+// A model that is forced to say something else (a mask, the end of its reasoning) goes on behind the next
+// place where its script says that; where it never does, behind the token that was taken from it.
 //
 // Threads: one caller, like every Runner; collect(true) sleeps until the script's delay is over.
 #pragma once
@@ -28,9 +29,10 @@
 
 namespace barg::test {
 
-/// A runner of one group of layers for `tokenizer`; blocks of `block_tokens` tokens for about four longest requests.
-runtime::RunnerInfo scripted_info(const Tokenizer& tokenizer, std::int32_t max_model_len, std::int32_t max_rows,
-                                  std::int32_t block_tokens);
+/// A runner of one group of layers for `tokenizer`; blocks of `block_tokens` tokens for about four longest
+/// requests.
+runtime::RunnerInfo scripted_info(const Tokenizer& tokenizer, std::int32_t max_model_len,
+                                  std::int32_t max_rows, std::int32_t block_tokens);
 
 class ScriptedRunner final : public runtime::Runner {
  public:
