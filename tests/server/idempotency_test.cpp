@@ -470,7 +470,7 @@ TEST(IdempotencyLayer, ALostGenerationLetsItsClientsGo) {
   EXPECT_EQ(layer.gauges().keys, 0);
 }
 
-TEST(IdempotencyLayer, AFailedStreamIsNotKept) {
+TEST(IdempotencyLayer, FailedAnswersAreNotKept) {
   server::Idempotency layer({.memory_bytes = 1 << 20, .ttl_s = 60, .grace_s = 60});
   const auto recorder = layer.admit(keyed("k"), "", std::make_shared<BookClient>());
   recorder->begin_stream({}, "");
@@ -478,6 +478,10 @@ TEST(IdempotencyLayer, AFailedStreamIsNotKept) {
   recorder->note().finish_reason = "error";
   recorder->end();
   EXPECT_EQ(layer.gauges().keys, 0);
+  server::HttpResponse refusal;
+  refusal.status = 503;
+  layer.admit(keyed("k"), "", std::make_shared<BookClient>())->respond(std::move(refusal));
+  EXPECT_EQ(layer.gauges().keys, 0) << "nor is a refusal";
 }
 
 }  // namespace
