@@ -261,6 +261,7 @@ class Server:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+        self.last_words = self.output()[-3000:]
         self.process.stdout.close()
         self.log.close()
         self.folder.cleanup()
@@ -310,7 +311,7 @@ class Case(unittest.TestCase):
         started = time.monotonic()
         status, took = cls.server.stop(), time.monotonic() - started
         if status != 0 or took > STOP_S:
-            raise AssertionError(f"the server ended with {status} after {took:.1f} s")
+            raise AssertionError(f"the server ended with {status} after {took:.1f} s:\n{cls.server.last_words}")
 
     url = property(lambda self: self.server.url)
 
