@@ -82,12 +82,6 @@ Result<void> check_before(const ServedModel& model, const Protocol& protocol, co
   return model.engine->admissible(estimate);
 }
 
-/// Behind the last of what the client wrote: markers before it are its business.
-std::string_view trusted_tail(const text::MarkedString& prompt) {
-  const std::size_t end = prompt.untrusted.empty() ? 0 : prompt.untrusted.back().second;
-  return std::string_view(prompt.text).substr(end);
-}
-
 Result<PromptInfo> chat_prompt(const ServedModel& model, const Protocol& protocol, const ApiRequest& request) {
   if (!model.chat_template)
     return fail(ErrorCode::kUnsupported, "this model has no chat template", std::string(protocol.prompt_field));
@@ -103,7 +97,7 @@ Result<PromptInfo> chat_prompt(const ServedModel& model, const Protocol& protoco
   if (request.add_special_tokens && bos && (info.ids.empty() || info.ids[0] != *bos))
     info.ids.insert(info.ids.begin(), *bos);
   if (model.dialect)
-    info.inside_reasoning = text::reasoning_open(model.dialect->reasoning(), trusted_tail(*rendered));
+    info.inside_reasoning = text::reasoning_open(model.dialect->reasoning(), rendered->trusted_tail());
   return info;
 }
 

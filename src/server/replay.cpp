@@ -110,7 +110,8 @@ std::optional<Error> read_outputs(const Json& outputs, Capsule& out) {
 std::optional<Error> read_steps(const Json& events, Capsule& out) {
   for (const Json& item : events.as_array()) {
     Reader r(item);
-    Step step{.place = place_of(r)};
+    Step step;
+    step.place = place_of(r);
     step.tokens = static_cast<std::size_t>(r.number("tokens", 0, kMaxTokens));
     step.prompt_logprobs = static_cast<std::size_t>(r.number("prompt_logprobs", 0, kMaxTokens));
     step.finish = static_cast<FinishReason>(r.number("finish", 0, static_cast<std::int64_t>(FinishReason::kLength)));
