@@ -17,7 +17,15 @@ def make(url, kind=openai.OpenAI, **kw):
     return kind(base_url=url + "/v1", **{"api_key": "key", "max_retries": 0, "timeout": scripted.CALL_S, **kw})
 
 
-class Errors(scripted.Case):
+class Case(scripted.Case):
+    def make(self, **kw):
+        """A client that is closed when the test ends: until then the server may wait for it to read its refusal."""
+        client = make(self.url, **kw)
+        self.addCleanup(client.close)
+        return client
+
+
+class Errors(Case):
     SCRIPTS = {"hi": "Hello.", "broken": {"pieces": ["one two three"], "fail_after": 2}, "endless": ENDLESS,
                "slow": {"pieces": ["late"], "first_delay_ms": 1500}}
     OPTIONS = ["--api-key", "key", "--max-model-len", "2048", "--max-body-bytes", "100000"]
@@ -52,7 +60,7 @@ class Errors(scripted.Case):
 
     def test_other_statuses(self):
         self.check(openai.NotFoundError, 404, "model_not_found", "model", model="nobody")
-        self.check(openai.AuthenticationError, 401, "invalid_api_key", None, client=make(self.url, api_key="wrong"))
+        self.check(openai.AuthenticationError, 401, "invalid_api_key", None, client=self.make(api_key="wrong"))
         e = self.caught(openai.APIStatusError, messages=[{"role": "user", "content": "x" * 200_000}])
         self.assertEqual((e.status_code, e.code), (413, "request_too_large"))
         with self.assertRaises(openai.NotFoundError) as caught:
@@ -69,12 +77,12 @@ class Errors(scripted.Case):
 
     def test_a_failure_is_not_tried_again(self):
         before = self.server.metric("vllm:corrupted_requests_total")
-        self.caught(openai.InternalServerError, "broken", client=make(self.url, max_retries=2))
+        self.caught(openai.InternalServerError, "broken", client=self.make(max_retries=2))
         self.assertEqual(self.server.metric("vllm:corrupted_requests_total"), before + 1)
 
     def test_time_limits(self):
         started = time.monotonic()
-        self.caught(openai.APITimeoutError, "slow", client=make(self.url, timeout=0.2))
+        self.caught(openai.APITimeoutError, "slow", client=self.make(timeout=0.2))
         self.assertLess(time.monotonic() - started, 1.2)
         wait_until(lambda: self.server.running() == 0, "the request of a client that gave up ends")
 
@@ -99,7 +107,7 @@ class Errors(scripted.Case):
         wait_until(lambda: self.server.running() == 0, "the request ends")
 
 
-class Retries(scripted.Case):
+class Retries(Case):
     SCRIPTS = {"hi": "Hello.", "slow": {"pieces": ["one two three four five six seven eight nine ten"], "delay_ms": 20},
                "endless": ENDLESS}
     OPTIONS = ["--max-num-seqs", "1", "--max-num-queued-reqs", "1"]
@@ -107,33 +115,33 @@ class Retries(scripted.Case):
     def test_a_full_queue(self):
         busy = self.server.fill("slow")
         with self.assertRaises(openai.RateLimitError) as caught:
-            make(self.url).chat.completions.create(model="scripted", messages=say("hi"))
+            self.make().chat.completions.create(model="scripted", messages=say("hi"))
         e = caught.exception
         self.assertEqual(e.status_code, 429)
         self.assertIn(e.code, ("rate_limit_exceeded", "server_overloaded"))
         self.assertGreater(float(e.response.headers["retry-after"]), 0)
         self.assertGreater(float(e.response.headers["retry-after-ms"]), 0)
         with self.assertRaises(openai.RateLimitError):
-            list(make(self.url).chat.completions.create(model="scripted", messages=say("hi"), stream=True))
+            list(self.make().chat.completions.create(model="scripted", messages=say("hi"), stream=True))
         for thread in busy:
             thread.join(scripted.CALL_S)
 
     def test_the_client_comes_back_when_told(self):
         busy = self.server.fill("slow")
         refused = self.server.metric("vllm:admission_rejections_total")
-        answer = make(self.url, max_retries=10).chat.completions.create(model="scripted", messages=say("hi"))
+        answer = self.make(max_retries=10).chat.completions.create(model="scripted", messages=say("hi"))
         self.assertEqual(answer.choices[0].message.content, "Hello.")
         self.assertGreaterEqual(self.server.metric("vllm:admission_rejections_total"), refused + 1)
         for thread in busy:
             thread.join(scripted.CALL_S)
 
 
-class Draining(scripted.Case):
+class Draining(Case):
     SCRIPTS = {"endless": ENDLESS}
     OPTIONS = ["--shutdown-timeout", "1.5"]
 
     def test_new_work_is_refused_with_a_time_and_running_work_told(self):
-        stream = make(self.url).chat.completions.create(model="scripted", messages=say("endless"), stream=True)
+        stream = self.make().chat.completions.create(model="scripted", messages=say("endless"), stream=True)
         next(iter(stream))
         self.server.process.terminate()
 
@@ -144,7 +152,7 @@ class Draining(scripted.Case):
                 return False
         wait_until(draining, "draining")
         with self.assertRaises(openai.InternalServerError) as caught:
-            make(self.url).chat.completions.create(model="scripted", messages=say("endless"))
+            self.make().chat.completions.create(model="scripted", messages=say("endless"))
         e = caught.exception
         self.assertEqual((e.status_code, e.response.headers["connection"]), (503, "close"))
         self.assertGreater(float(e.response.headers["retry-after"]), 0)
