@@ -79,8 +79,8 @@ TEST_F(Scripts, AreValidBash) {
 
 TEST_F(Scripts, FilesTheyNameExist) {
   const Done names =
-      bash("grep -ohE '(^|[^/$A-Za-z])(configs|docker|scripts|tests)/[A-Za-z0-9_./-]*[a-z]' scripts/* .ci/run | "
-           "grep -oE '[a-z].*' | sort -u");
+      bash(R"(grep -ohE "(^|[^/\$A-Za-z])(configs|docker|scripts|tests)/[A-Za-z0-9_./-]*[a-z]" scripts/* .ci/run | )"
+           R"(grep -oE "[a-z].*" | sort -u)");
   std::istringstream in(names.output);
   int count = 0;
   for (std::string name; std::getline(in, name); ++count) {
