@@ -34,6 +34,7 @@ void list_message(Json& item) {
     Json part = text_part(kind, std::move(*content));
     item.set("content", Json(Json::Array{std::move(part)}));
   }
+  if (!item.find("content")->is_array()) return;  // an item without a type may hold anything: it was only skipped
   for (Json& part : item.find("content")->as_array()) {
     if (part.is_string()) part = text_part(kind, std::move(part));
     if (!part.is_object()) continue;

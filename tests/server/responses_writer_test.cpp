@@ -492,6 +492,8 @@ TEST(ResponsesIds, ListedItemsAreWhole) {
   EXPECT_EQ(dump_json(*own.find("content")),
             R"([{"type":"output_text","text":"x","annotations":[],"logprobs":[]}])");
   EXPECT_EQ(listed_item(Json(3), kId, 2), Json(3));
+  const Json skipped = listed_item(Json::object({{"id", "x"}, {"content", 5}}), kId, 3);
+  EXPECT_EQ(*skipped.find("content"), Json(5));
 }
 
 TEST(ResponsesSeal, OnlyTheSameSecretAndScopeOpen) {
