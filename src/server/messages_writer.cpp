@@ -186,6 +186,7 @@ void MessagesWriter::take(OutputEvent& event, std::string& out) {
   space_.clear();
   switch (event.kind) {
     case OutputEvent::Kind::kReasoning:
+      if (!context_.spec->reasoning.show) return;
       if (block_ != Block::kThinking) {
         close(false, out);
         open(Block::kThinking, Json::object({{"type", "thinking"}, {"thinking", ""}, {"signature", ""}}), out);

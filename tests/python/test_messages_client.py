@@ -100,6 +100,12 @@ class Qwen3(Client):
         self.assertEqual(message.content[1].text.strip(), "Yes.")
         self.assertGreater(message.usage.output_tokens_details.thinking_tokens, 0)
 
+    def test_thinking_may_be_left_out(self):
+        for kw in ({"thinking": {"type": "adaptive", "display": "omitted"}}, {"extra_body": {"include_reasoning": False}}):
+            message = self.both("thought", **kw)
+            self.assertEqual((self.blocks(message), message.content[0].text.strip()), (["text"], "Yes."))
+            self.assertGreater(message.usage.output_tokens_details.thinking_tokens, 0)
+
     def test_calls(self):
         message = self.both("calls", tools=TOOLS)
         self.assertEqual(self.blocks(message), ["thinking", "text", "tool_use", "tool_use"])

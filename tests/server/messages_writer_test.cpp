@@ -34,8 +34,9 @@ OutputEvent end_of_call(std::int32_t call, bool complete = true) {
 /// One answer written by one writer.
 class Answer {
  public:
-  explicit Answer(bool stream, std::vector<std::string> stops = {}) {
+  explicit Answer(bool stream, std::vector<std::string> stops = {}, bool show_reasoning = true) {
     spec_.api = Api::kMessages;
+    spec_.reasoning.show = show_reasoning;
     spec_.stream = stream;
     spec_.stop = std::move(stops);
     auto extras = std::make_shared<MessagesExtras>();
@@ -196,6 +197,18 @@ TEST(MessagesWriter, ACallThatBrokeOffIsWhatTheClientsMakeOfIt) {
   b.push({event(Kind::kToolStart, "f", 0), event(Kind::kToolArgs, "\n ", 0), event(Kind::kToolArgs, " {\"a", 0)}).finish();
   EXPECT_NE(b.bytes().find(R"("partial_json":"{\"a"})"), std::string::npos) << "the object comes first";
   EXPECT_NE(b.bytes().find("content_block_stop"), std::string::npos) << "what is open is closed";
+}
+
+TEST(MessagesWriter, HiddenThinkingIsInNoBlock) {
+  for (const bool stream : {true, false}) {
+    Answer a(stream, {}, false);
+    a.push({event(Kind::kReasoning, "secret"), event(Kind::kText, "\n"), event(Kind::kText, "Yes.")}).finish();
+    const std::string answer = stream ? a.bytes() : a.writer().body();
+    EXPECT_EQ(answer.find("secret"), std::string::npos);
+    EXPECT_EQ(answer.find("\"thinking\""), std::string::npos);
+    EXPECT_NE(answer.find("Yes."), std::string::npos);
+    EXPECT_NE(answer.find("\"thinking_tokens\":1"), std::string::npos) << "counted all the same";
+  }
 }
 
 TEST(MessagesWriter, WhatIsOddIsMarked) {
