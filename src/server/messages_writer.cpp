@@ -163,8 +163,8 @@ void MessagesWriter::close(bool complete, std::string& out) {
 
 void MessagesWriter::take_text(std::string& text, std::string& out) {
   if (block_ == Block::kText) return delta("text_delta", "text", text, out);
-  space_ += text;
-  if (space_.find_first_not_of(kSpace) == std::string::npos) return;
+  space_ += text;  // white space so far: only what is new is looked at
+  if (text.find_first_not_of(kSpace) == std::string::npos) return;
   close(false, out);
   open(Block::kText, Json::object({{"type", "text"}, {"text", ""}}), out);
   delta("text_delta", "text", std::exchange(space_, {}), out);

@@ -292,8 +292,8 @@ void ResponsesWriter::take_blank_or(Kind kind, std::string& text, std::string& o
   }
   if (blank_kind_ != kind) blank_.clear();
   blank_kind_ = kind;
-  blank_ += text;
-  if (blank_.find_first_not_of(kSpace) == std::string::npos) return;
+  blank_ += text;  // white space so far: only what is new is looked at
+  if (text.find_first_not_of(kSpace) == std::string::npos) return;
   close(true, out);
   open(kind, out);
   delta(std::exchange(blank_, {}), out);
