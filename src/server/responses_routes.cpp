@@ -183,7 +183,8 @@ void create_response(const State& state, HttpRequest request, Answerer responder
 void get_response(const State& state, HttpRequest request, Answerer responder) {
   const auto record = stored(state, request, responder);
   if (!record) return;
-  if (!is_true(query_value(request.target, "stream"))) return answer(responder, record->object());
+  const bool events = request.method != "HEAD" && is_true(query_value(request.target, "stream"));
+  if (!events) return answer(responder, record->object());
   if (!record->origin().streamed) {
     return responder->respond(error_response(
         kInvalid, "only a response that was created with stream: true has events to read", "stream"));

@@ -198,6 +198,16 @@ TEST_F(ResponsesApiTest, AStreamCanBeReadAgain) {
   EXPECT_EQ(ask(get("/v1/responses/" + whole + "?stream=true")).status, 400);
 }
 
+TEST_F(ResponsesApiTest, HeadOfAStreamHasNoBody) {
+  start();
+  const RawResponse r = create(R"({"input":"hi","stream":true})");
+  const std::string id = member(*events_of(r.body).back().find("response"), "id");
+  RawClient client(port());
+  client.send("HEAD /v1/responses/" + id + "?stream=true HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_EQ(client.read(true).status, 200);
+  EXPECT_EQ(client.ask(get("/livez")).status, 200) << "no byte of a stream lies before it";
+}
+
 TEST_F(ResponsesApiTest, AReplayReachesASlowReaderWhole) {
   say(std::string(900, 'x'));
   start();
