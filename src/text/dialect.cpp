@@ -166,7 +166,8 @@ constexpr Dialect kGlm = {.name = "glm",
                           .forms = kGlmForms};
 
 // -- Qwen3-Coder, Qwen3.5/3.6, Nemotron-3, Step-3.5; Seed-OSS writes the same without newlines. Models leave the
-// outer tag out now and then; the inner one is no token, so alone it counts at the start only: a quoted call is none.
+// outer tag out now and then; the inner one is no token, so alone it counts at the start only, and with a declared name:
+// a quoted call is none.
 constexpr Tags kQwenTags = {.key_open = "<parameter=",
                             .key_ends = {{{">", Typing::kSchema}}},
                             .value_close = "</parameter>",
@@ -183,7 +184,8 @@ constexpr CallForm function_tags(const Tags* tags, string_view open, string_view
           .arguments = Arguments::kTags,
           .tags = tags,
           .args_close = "</function>",
-          .call_close = close};
+          .call_close = close,
+          .declared_only = open.empty()};
 }
 constexpr CallForm kQwenForms[] = {function_tags(&kQwenTags, "<tool_call>", "</tool_call>"),
                                    function_tags(&kQwenTags, "", "</tool_call>")};

@@ -87,7 +87,7 @@ void ChannelReader::header_control(int which) {
   kept_.insert(kept_.end(), scan_.read().begin(), scan_.read().end());
   if (which == kChannel && !in_channel_) {
     in_channel_ = true;
-  } else if (which == kConstrain) {
+  } else if (which == kConstrain && kept_.size() < kMaxHeader) {
     (in_channel_ ? channel_ : role_) += ' ';
   } else if (which == kMessage) {
     begin_body();

@@ -209,6 +209,7 @@ struct OutputParser::Impl {
       case Mark::kAnswerClose:  // unless something follows
         spaces_end = true;
         for (const Symbol s : scan.read()) dialect->append(spaces, s);
+        if (spaces.size() >= kMaxSpaces) release_spaces();
         return;
       case Mark::kRun: return begin_run(i);
     }

@@ -8,6 +8,7 @@ namespace barg::text {
 namespace {
 
 constexpr std::size_t kMaxSpaces = 64;  ///< between a closing tag and what makes it one
+constexpr std::size_t kMaxNull = 256;   ///< of a value that may still be null; each byte reads it again
 
 bool ends_with(const Symbols& symbols, const Literal& end) {
   return symbols.size() >= end.size() &&
@@ -214,7 +215,8 @@ void TagReader::value_bytes(std::string_view bytes) {
   }
   waiting_ += bytes;
   const bool nullable = typing_ == Typing::kSchema && types_.string_first();
-  if ((nullable && !may_become_null(waiting_)) || waiting_.size() > kMaxWaiting) stream_value();
+  const bool null = nullable && waiting_.size() <= kMaxNull && may_become_null(waiting_);
+  if (nullable ? !null : waiting_.size() > kMaxWaiting) stream_value();
 }
 
 void TagReader::end_value() {

@@ -257,6 +257,35 @@ TEST(OutputParser, LenientBehindTheArguments) {
             "start#0\"f\" args" + json_quote("{\"s\": \"a\"}") + " end ");
 }
 
+// A model that repeats what a user typed: the outer tag as ordinary text, or an example of a call.
+TEST(OutputParser, QuotedFunctionTagsAreNoCalls) {
+  struct Family {
+    const char *name, *open, *close;
+  };
+  const Family families[] = {{"qwen3_coder", "<tool_call>", "</tool_call>"},
+                             {"seed_oss", "<seed:tool_call>", "</seed:tool_call>"}};
+  const std::string inner = "<function=f>\n<parameter=s>a</parameter>\n</function>\n";
+  const std::string example = "<function=example>\n<parameter=s>a</parameter>\n</function>";
+  for (const Family& family : families) {
+    const std::vector<test::MarkerTokenizer::Marker> tokens = {{family.open, false}, {family.close, false}};
+    const std::string quoted = std::string(family.open) + "\n" + inner + family.close;
+    for (const std::string& text : {quoted, "`" + inner + "`", example}) {
+      Talk t(family.name, {}, tokens);
+      OutputEvents out;
+      t.parser().push_text(text, out);
+      t.parser().finish(true, out);
+      EXPECT_EQ(test::shown(test::joined(out)), "text" + json_quote(text) + " ") << family.name;
+    }
+    // The same tag as the token that it is.
+    EXPECT_EQ(Talk(family.name, {}, tokens).all(quoted),
+              "start#0\"f\" args" + json_quote("{\"s\": \"a\"}") + " end ")
+        << family.name;
+    EXPECT_EQ(Talk(family.name, {}, tokens).all(family.open + example + family.close),
+              "start#0\"example\"? args" + json_quote("{\"s\": \"a\"}") + " end ")
+        << family.name;
+  }
+}
+
 TEST(OutputParser, WhatBreaksOffInsideACall) {
   EXPECT_EQ(parse("hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{\"n\": tru}}</tool_call> so"),
             "start#0\"f\" args" + json_quote("{\"n\": ") + " broken text" + json_quote("tru}}</tool_call> so") + " ");
@@ -427,7 +456,7 @@ std::string repeated(std::string_view piece, std::size_t bytes) {
   return out;
 }
 
-// Quadratic time would not end; what is held stays bounded; characters stay whole.
+// What is held stays bounded, but for a value that waits for its type, and time linear.
 TEST(OutputParser, EndlessOutputs) {
   const char* pieces[] = {"<",
                           "{",
@@ -442,6 +471,8 @@ TEST(OutputParser, EndlessOutputs) {
                           "```json\n[",
                           "<｜tool▁calls▁begin｜>",
                           "<|channel|>",
+                          "<|constrain|>",
+                          "<|END_RESPONSE|>",
                           "<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"",
                           "<function=f><parameter=s></parameter>",
                           "</parameter>",
@@ -451,7 +482,8 @@ TEST(OutputParser, EndlessOutputs) {
                           "{\"name\":\"f\",\"x\":[[["};
   for (const Dialect* d : dialects()) {
     for (const char* piece : pieces) {
-      const std::string text = repeated(piece, 64 << 10);
+      const std::string text = repeated(piece, 192 << 10);
+      const bool waits = std::string_view(piece).ends_with("<parameter=o>[");
       const test::MarkerTokenizer tokenizer({});
       OutputParser parser(bind_dialect({d, kThink, ""}, tokenizer), {.tools = tools()});
       OutputEvents out;
@@ -462,8 +494,19 @@ TEST(OutputParser, EndlessOutputs) {
         held = std::max(held, parser.held());
       }
       parser.finish(false, out);
-      EXPECT_LE(held, std::size_t{65} << 10) << dialect_name(*d) << " " << piece;
+      EXPECT_LE(held, (waits ? std::size_t{192} : std::size_t{65}) << 10) << dialect_name(*d) << " " << piece;
     }
+  }
+}
+
+// Whether it is null would be asked of all of it again at every byte.
+TEST(OutputParser, WhiteSpaceThatMayPrecedeNullIsNotHeldForever) {
+  for (const char* first : {"", "null"}) {
+    Talk t("qwen3_coder");
+    t.say(std::string("<function=f><parameter=maybe>") + first);
+    const std::string spaces(1000, ' ');
+    EXPECT_EQ(t.say(spaces), "args" + json_quote("\"" + std::string(first) + spaces) + " ");
+    EXPECT_EQ(t.parser().held(), 0u);
   }
 }
 
