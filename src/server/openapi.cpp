@@ -73,7 +73,11 @@ constexpr Status kAlways[] = {
     {414, "the target is too long"},   {431, "the header is too large"},
 };
 constexpr Status kKeyed[] = {{401, "no API key, or a wrong one"}};
-constexpr Status kWithId[] = {{404, "there is nothing of that name"}};
+constexpr Status kWithId[] = {
+    {404, "there is nothing of that name"},
+    {429, "too many follow it; Retry-After says when to come back"},
+    {503, "the server is too busy to look"},
+};
 constexpr Status kWithBody[] = {
     {404, "there is no such model"},         {408, "the body did not come in time"},
     {409, "the Idempotency-Key was used for another body"},
@@ -82,6 +86,7 @@ constexpr Status kWithBody[] = {
     {417, "an expectation that is not met"}, {429, "the queue is full; Retry-After says when to come back"},
 };
 constexpr Status kWorking[] = {{503, "the server is draining, or its device is lost"}};
+constexpr Status kOverloaded[] = {{529, "the server is draining, or its device is lost"}};  // in Anthropic's envelope
 
 Json error_answer(std::string_view about) {
   const Json schema = Json::object({{"$ref", "#/components/schemas/Error"}});
@@ -106,7 +111,8 @@ Json answers(const Route& route) {
   if (!route.open) add_answers(kKeyed, out);
   if (route.pattern.find('{') != std::string_view::npos) add_answers(kWithId, out);
   if (route.method == "POST") add_answers(kWithBody, out);
-  if (route.work || route.open) add_answers(kWorking, out);
+  const bool messages = route.pattern.starts_with("/v1/messages");
+  if (route.work || route.open) add_answers(messages ? std::span<const Status>(kOverloaded) : kWorking, out);
   return out;
 }
 
@@ -149,7 +155,7 @@ Json operation(const Route& route) {
   if (route.method == "POST" && route.body != nullptr) {
     const Json schema = fields_schema(route.body());
     out.set("requestBody",
-            Json::object({{"required", true},
+            Json::object({{"required", schema.find("properties")->size() > 0},
                           {"content", Json::object({{"application/json", Json::object({{"schema", schema}})}})}}));
   }
   out.set("responses", answers(route));
