@@ -6,9 +6,12 @@ import base64
 import json
 import random
 import re
+import typing
 import unittest
 
 import anthropic
+import pydantic
+from anthropic.types import Message, RawMessageStreamEvent
 
 import scripted
 from scripted import call, plain, say, token
@@ -16,6 +19,8 @@ from scripted import call, plain, say, token
 TOOLS = [{"name": "weather", "description": "Weather of a city.",
           "input_schema": {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}},
          {"name": "now", "description": "The time.", "input_schema": {"type": "object"}}]
+# By its type, because a union tries them all.
+EVENTS = {typing.get_args(model.model_fields["type"].annotation)[0]: model for model in typing.get_args(typing.get_args(RawMessageStreamEvent)[0])}
 THINK = [token("<think>"), "\nHm — 🍃.\n", token("</think>"), "\n\n"]
 
 
@@ -73,6 +78,7 @@ class Qwen3(Client):
         "thought": [*THINK, "Yes."],
         "calls": [*THINK, "I look.\n", call("weather", city="Genève \"x\" \\", days=3), "\n", call("now")],
         "only call": [call("now")],
+        "one call": [call("weather", city="Rome", days=2)],
         "unknown": [call("nobody", a=1), "\n", call("weather", city="Rome")],
         "typed": ["He wrote ", plain("<tool_call>"), " himself."],
         "broken": [token("<tool_call>"), "\n{\"name\": weather, oops}\n", token("</tool_call>"), "tail"],
@@ -162,6 +168,41 @@ class Qwen3(Client):
             self.assertIn(kind, kinds)
         with self.c.messages.stream(**self.ask("text")) as stream:
             self.assertEqual("".join(stream.text_stream), self.SCRIPTS["text"])
+
+    def test_every_event_parses_strictly(self):
+        for script in ("text", "nothing", "thought", "calls", "unknown", "broken"):
+            for cut in (3, 20, 300):
+                with self.subTest(script, cut=cut):
+                    body = {"model": "scripted", "max_tokens": cut, "messages": say(script), "tools": TOOLS, "temperature": 0}
+                    headers = {"x-api-key": "key"}
+                    for name, data in self.stream("/v1/messages", body, headers)[2]:
+                        self.assertEqual(name, data["type"])
+                        EVENTS[name].model_validate_json(json.dumps(data), strict=True)
+                    Message.model_validate_json(json.dumps(self.post("/v1/messages", body, headers)[2]), strict=True)
+
+    def test_the_tool_helper_runs_to_the_end(self):
+        @anthropic.beta_tool
+        def weather(city: str, days: int) -> str:
+            """Weather of a city.
+
+            Args:
+                city: which
+                days: how many
+            """
+            seen.append((city, days))
+            return "sun [[script text]]"
+        seen = []
+        runner = self.c.beta.messages.tool_runner(model="scripted", max_tokens=300, tools=[weather], messages=say("one call"))
+        messages = list(runner)
+        self.assertEqual((seen, [m.stop_reason for m in messages]), ([("Rome", 2)], ["tool_use", "end_turn"]))
+        self.assertEqual(messages[-1].content[0].text, self.SCRIPTS["text"])
+
+    def test_parse_is_refused_clearly(self):
+        class Answer(pydantic.BaseModel):
+            a: int
+        with self.assertRaises(anthropic.BadRequestError) as caught:
+            self.c.messages.parse(model="scripted", max_tokens=20, messages=say("text"), output_format=Answer)
+        self.assertIn("output_config.format", caught.exception.message)
 
     def test_a_conversation_goes_back_as_it_came(self):
         messages = say("calls")

@@ -8,6 +8,7 @@ import typing
 import unittest
 
 import openai
+import pydantic
 from openai.types.responses import Response, ResponseItemList, ResponseStreamEvent
 
 import scripted
@@ -229,6 +230,14 @@ class Sync(scripted.Case):
         self.assertEqual(rest[-1].response.output_text, "word " * 400)
         with self.c.responses.stream(response_id=id, starting_after=2) as stream:
             self.assertEqual(stream.get_final_response().output_text, "word " * 400)
+
+    def test_parse_is_refused_clearly(self):
+        class Answer(pydantic.BaseModel):
+            a: int
+        for ask in (self.c.responses.parse, lambda **kw: self.c.responses.stream(**kw).__enter__()):
+            with self.assertRaises(openai.BadRequestError) as caught:
+                ask(model="scripted", input=say("text"), text_format=Answer)
+            self.assertEqual((caught.exception.code, caught.exception.param), ("unsupported_parameter", "text.format.type"))
 
     def test_counting(self):
         for script in ("text", "call"):
