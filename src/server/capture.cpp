@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/hash.h"
+#include "server/openai_answer.h"
 
 namespace barg::server {
 namespace {
@@ -21,19 +21,10 @@ Json headers_json(const HttpRequest& request) {
   return out;
 }
 
-Json ids_json(const std::vector<TokenId>& ids) {
-  Json::Array out;
-  out.reserve(ids.size());
-  for (const TokenId id : ids) out.emplace_back(id);
-  return Json(std::move(out));
-}
-
 }  // namespace
 
-std::string capture_owner(std::string_view api_key) { return hex(sha256(api_key.data(), api_key.size())); }
-
-Capture::Capture(HttpRequest request, std::string_view api_key, std::uint64_t max_bytes)
-    : request_(std::move(request)), owner_(capture_owner(api_key)), max_bytes_(max_bytes), bytes_(request_.body.size()) {}
+Capture::Capture(HttpRequest request, std::string owner, std::uint64_t max_bytes)
+    : request_(std::move(request)), owner_(std::move(owner)), max_bytes_(max_bytes), bytes_(request_.body.size()) {}
 
 void Capture::add(std::string& to, std::string_view bytes) {
   bytes_ += bytes.size();

@@ -24,13 +24,10 @@
 
 namespace barg::server {
 
-/// Whose it is: a digest of the API key, so that no key is kept.
-std::string capture_owner(std::string_view api_key);
-
 class Capture {
  public:
-  /// More than `max_bytes`, roughly: it is given up, and capsule() has nothing.
-  Capture(HttpRequest request, std::string_view api_key, std::uint64_t max_bytes);
+  /// `owner`: whose it is, as key_owner() says. More than `max_bytes`, roughly: it is given up, and capsule() has nothing.
+  Capture(HttpRequest request, std::string owner, std::uint64_t max_bytes);
 
   void begin(const ResponseMeta& meta, const EngineInfo& info, std::string_view build);
   /// Every event that the answer is made of, in order.

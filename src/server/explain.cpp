@@ -4,10 +4,10 @@
 #include <optional>
 
 #include "server/api_error.h"
+#include "server/handlers.h"
+#include "server/openai_answer.h"
 #include "server/prepare.h"
 #include "server/protocol.h"
-#include "server/responses_routes.h"
-#include "server/routes.h"
 
 namespace barg::server {
 namespace {
@@ -50,13 +50,6 @@ Json settings_json(const Parsed& parsed) {
                                                                         : "default"}}));
   }
   return out;
-}
-
-Json ids_json(const std::vector<TokenId>& ids) {
-  Json::Array out;
-  out.reserve(ids.size());
-  for (const TokenId id : ids) out.emplace_back(id);
-  return Json(std::move(out));
 }
 
 Json ignored_json(const std::vector<std::string>& names) {
@@ -160,9 +153,7 @@ void complete(const std::shared_ptr<ServerState>& state, Draft draft, const std:
   const auto send = [body, responder](const Json& cached, const Json& queue) {
     body->set("cached_tokens", cached);
     body->set("queue", queue);
-    HttpResponse response;
-    response.body = dump_json(*body);
-    answer(responder, std::move(response));
+    answer(responder, json_response(*body));
   };
   if (!draft.request) return send(nullptr, nullptr);
   const bool asked = draft.model->engine->forecast(draft.request, [state, send, stopped](const Forecast& f) {
@@ -184,9 +175,7 @@ void explain(const std::shared_ptr<ServerState>& state, HttpRequest request, std
   }
   const bool queued = state->text_pool->submit(
       [state, request = std::move(request), responder, protocol]() mutable {
-        const bool keys = !state->options.api_key.empty();
-        const std::string key(keys ? presented_key(request).value_or("") : "");
-        auto made = draft(*state, *protocol, request, key);
+        auto made = draft(*state, *protocol, request, asking_key(*state, request));
         if (!made) return answer(responder, error_response(made.error()));
         complete(state, std::move(*made), responder);
       });

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "server/api_error.h"
 #include "server/capture.h"
+#include "server/handlers.h"
 #include "server/prepare.h"
 #include "server/protocol.h"
 #include "server/response_stream.h"
@@ -15,11 +16,6 @@
 
 namespace barg::server {
 namespace {
-
-/// Where no key is asked for, whatever a client sends as one says nothing.
-std::string_view api_key_of(const ServerState& state, const HttpRequest& request) {
-  return state.options.api_key.empty() ? "" : presented_key(request).value_or("");
-}
 
 bool wants_capture(const HttpRequest& request) {
   const std::string* value = request.header("x-capture");
@@ -85,7 +81,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 void Generation::start() {
   listen();
   const bool queued = state_->pool->submit([self = shared_from_this()] {
-    const std::string api_key(api_key_of(*self->state_, self->request_));
+    const std::string api_key(asking_key(*self->state_, self->request_));
     auto prepared = prepare(*self->state_, self->protocol_, self->request_, api_key, std::time(nullptr));
     if (prepared && wants_capture(self->request_)) self->prepare_capture(api_key);
     self->request_.body = {};
@@ -101,7 +97,7 @@ void Generation::start() {
 }
 
 void Generation::prepare_capture(std::string_view api_key) {
-  if (state_->captures->on()) capture_.emplace(request_, api_key, state_->captures->max_bytes());
+  if (state_->captures->on()) capture_.emplace(request_, key_owner(api_key), state_->captures->max_bytes());
 }
 
 void Generation::keep_capture(int status) {
@@ -269,7 +265,7 @@ void Generation::on_interrupt(Interrupt cause) {
 
 void start_generation(const std::shared_ptr<ServerState>& state, Api api, HttpRequest request,
                       std::shared_ptr<Responder> responder) {
-  responder = state->retries->admit(request, api_key_of(*state, request), std::move(responder));
+  responder = state->retries->admit(request, asking_key(*state, request), std::move(responder));
   if (!responder) return;  // another generation answers it, or it is refused
   std::make_shared<Generation>(state, api, std::move(request), std::move(responder))->start();
 }

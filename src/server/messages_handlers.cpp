@@ -9,22 +9,16 @@
 #include <utility>
 #include <vector>
 
+#include "server/handlers.h"
 #include "server/messages_error.h"
 #include "server/messages_request.h"
 #include "server/prepare.h"
 #include "server/protocols.h"
-#include "server/routes.h"
 
 namespace barg::server {
 namespace {
 
 constexpr std::size_t kPage = 20, kMaxPage = 1000;  // as in the protocol
-
-HttpResponse json_response(const Json& body) {
-  HttpResponse response;
-  response.body = dump_json(body);
-  return response;
-}
 
 struct Counted {
   std::int64_t tokens = 0;
@@ -73,21 +67,6 @@ Json model_json(const ServedModel& model, const std::string& name) {
                        {"max_tokens", length}});
 }
 
-/// The value of a member of the target's query, decoded; nullopt where it is not there (or broken).
-std::optional<std::string> query_value(const HttpRequest& request, std::string_view name) {
-  std::string_view rest = request.target;
-  const std::size_t start = rest.find('?');
-  rest = start == std::string_view::npos ? std::string_view() : rest.substr(start + 1);
-  while (!rest.empty()) {
-    const std::size_t end = std::min(rest.find('&'), rest.size());
-    const std::string_view pair = rest.substr(0, end);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-    if (pair.size() > name.size() && pair.starts_with(name) && pair[name.size()] == '=')
-      return percent_decode(pair.substr(name.size() + 1));
-  }
-  return std::nullopt;
-}
-
 struct Page {
   std::size_t limit = kPage;
   std::optional<std::string> after, before;
@@ -95,9 +74,9 @@ struct Page {
 
 Result<Page> read_page(const HttpRequest& request) {
   Page page;
-  page.after = query_value(request, "after_id");
-  page.before = query_value(request, "before_id");
-  const auto limit = query_value(request, "limit");
+  page.after = query_value(request.target, "after_id");
+  page.before = query_value(request.target, "before_id");
+  const auto limit = query_value(request.target, "limit");
   if (!limit) return page;
   const auto [end, ec] = std::from_chars(limit->data(), limit->data() + limit->size(), page.limit);
   if (ec == std::errc() && end == limit->data() + limit->size() && page.limit >= 1 && page.limit <= kMaxPage)
@@ -109,11 +88,8 @@ Result<Page> read_page(const HttpRequest& request) {
 
 void count_message_tokens(const std::shared_ptr<ServerState>& state, HttpRequest request,
                           std::shared_ptr<Responder> responder) {
-  const bool queued = state->text_pool->submit([state, body = std::move(request.body), responder] {
-    responder->post([responder, r = counted_response(*state, body)]() mutable { responder->respond(std::move(r)); });
-  });
-  if (!queued)
-    responder->respond(messages_error({ErrorCode::kUnavailable, "too many requests are being prepared", "", 1}));
+  answer_on_text_pool(
+      state, responder, [state, body = std::move(request.body)] { return counted_response(*state, body); }, messages_error);
 }
 
 void list_message_models(const std::shared_ptr<ServerState>& state, HttpRequest request,

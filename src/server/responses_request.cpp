@@ -1,3 +1,4 @@
+#include "server/handlers.h"
 #include "server/responses_request.h"
 
 #include <algorithm>
@@ -173,7 +174,7 @@ class Parser {
 };
 
 void Parser::read_store() {
-  extras_->owner = response_owner(context_.api_key);
+  extras_->owner = key_owner(context_.api_key);
   const bool wanted = fields_.boolean("store").value_or(true);
   const bool possible = store_ && store_->enabled();
   keep_ = wanted && possible;
@@ -412,10 +413,6 @@ Result<ApiRequest> Parser::run() {
 }
 
 }  // namespace
-
-std::string response_owner(std::string_view api_key) {
-  return api_key.empty() ? std::string() : hex(sha256(api_key.data(), api_key.size()));
-}
 
 std::span<const FieldSpec> responses_fields() {
   static const std::vector<FieldSpec> rows = [] {

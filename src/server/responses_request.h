@@ -18,7 +18,4 @@ std::span<const FieldSpec> responses_fields();
 
 Result<ApiRequest> parse_responses_request(const Json& body, const ParseContext& context);
 
-/// What the store knows an API key by: empty where none is asked for.
-std::string response_owner(std::string_view api_key);
-
 }  // namespace barg::server

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "server/api_error.h"
 #include "server/generation.h"
+#include "server/handlers.h"
 #include "server/prepare.h"
 #include "server/protocols.h"
 #include "server/responses_answer.h"
@@ -35,11 +36,6 @@ void answer(const Answerer& responder, std::string body) {
   responder->respond(std::move(response));
 }
 
-/// Where no key is asked for, whatever a client sends as one says nothing.
-std::string_view api_key(const ServerState& state, const HttpRequest& request) {
-  return state.options.api_key.empty() ? std::string_view() : presented_key(request).value_or("");
-}
-
 /// The {id} of the path: what stands between "responses/" and the next slash.
 std::string path_id(const HttpRequest& request) {
   constexpr std::string_view kFolder = "responses/";
@@ -52,7 +48,7 @@ std::string path_id(const HttpRequest& request) {
 std::shared_ptr<StoredResponse> stored(const State& state, const HttpRequest& request,
                                        const Answerer& responder) {
   const std::string id = path_id(request);
-  auto found = state->responses->find(id, response_owner(api_key(*state, request)));
+  auto found = state->responses->find(id, key_owner(asking_key(*state, request)));
   if (!found) {
     responder->respond(
         error_response(kMissing,
@@ -132,7 +128,7 @@ Result<Json> count(const ServerState& state, const HttpRequest& request, std::ve
   const auto model = find_model(state, *body);
   if (!model) return std::unexpected(model.error());
   auto parsed = kResponsesProtocol.parse(
-      *body, {.state = state, .model = **model, .request = request, .api_key = api_key(state, request)});
+      *body, {.state = state, .model = **model, .request = request, .api_key = asking_key(state, request)});
   if (!parsed) return std::unexpected(parsed.error());
   ignored = std::move(parsed->ignored);
   const auto prompt = render_prompt(**model, kResponsesProtocol, *parsed);
@@ -141,40 +137,11 @@ Result<Json> count(const ServerState& state, const HttpRequest& request, std::ve
       {{"object", "response.input_tokens"}, {"input_tokens", static_cast<std::int64_t>(prompt->ids.size())}});
 }
 
-/// Runs `work` on the text pool: what it does may take longer than an io thread has.
-template <class Work>
-void on_text_pool(const State& state, const Answerer& responder, Work work) {
-  const bool queued = state->text_pool->submit([responder, work = std::move(work)]() mutable {
-    HttpResponse response = work();
-    responder->post([responder, r = std::move(response)]() mutable { responder->respond(std::move(r)); });
-  });
-  if (!queued)
-    responder->respond(
-        error_response({ErrorCode::kUnavailable, "too many requests are being prepared", "", 1}));
-}
-
-HttpResponse json_response(const Result<Json>& result) {
-  if (!result) return kResponsesProtocol.error(result.error());
-  HttpResponse response;
-  response.body = dump_json(*result);
-  return response;
+HttpResponse result_response(const Result<Json>& result) {
+  return result ? json_response(*result) : kResponsesProtocol.error(result.error());
 }
 
 }  // namespace
-
-std::optional<std::string> query_value(std::string_view target, std::string_view name) {
-  const std::size_t mark = target.find('?');
-  if (mark == std::string_view::npos) return std::nullopt;
-  std::string_view rest = target.substr(mark + 1);
-  while (!rest.empty()) {
-    const std::string_view pair = rest.substr(0, rest.find('&'));
-    rest.remove_prefix(std::min(rest.size(), pair.size() + 1));
-    const std::size_t equals = pair.find('=');
-    if (pair.substr(0, equals) != name) continue;
-    return equals == std::string_view::npos ? std::string() : percent_decode(pair.substr(equals + 1));
-  }
-  return std::nullopt;
-}
 
 void create_response(const State& state, HttpRequest request, Answerer responder) {
   start_generation(state, Api::kResponses, std::move(request), std::move(responder));
@@ -220,18 +187,18 @@ void list_input_items(const State& state, HttpRequest request, Answerer responde
   if (!record) return;
   auto page = read_page(request, responder);
   if (!page) return;
-  on_text_pool(state, responder, [record, id = path_id(request), page = std::move(*page)]() -> HttpResponse {
+  answer_on_text_pool(state, responder, [record, id = path_id(request), page = std::move(*page)]() -> HttpResponse {
     auto items = parse_json(*record->origin().input, {.max_members = 0});
     if (!items || !items->is_array())
-      return json_response(fail(ErrorCode::kInternal, "stored items do not parse"));
-    return json_response(item_page(std::move(items->as_array()), id, page));
+      return result_response(fail(ErrorCode::kInternal, "stored items do not parse"));
+    return result_response(item_page(std::move(items->as_array()), id, page));
   });
 }
 
 void count_input_tokens(const State& state, HttpRequest request, Answerer responder) {
-  on_text_pool(state, responder, [state, request = std::move(request)] {
+  answer_on_text_pool(state, responder, [state, request = std::move(request)] {
     std::vector<std::string> ignored;
-    HttpResponse response = json_response(count(*state, request, ignored));
+    HttpResponse response = result_response(count(*state, request, ignored));
     if (!ignored.empty()) response.headers.emplace_back("x-barg-ignored", ignored_header(ignored));
     return response;
   });

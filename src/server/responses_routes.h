@@ -32,7 +32,4 @@ void list_input_items(const std::shared_ptr<ServerState>& state, HttpRequest req
 void count_input_tokens(const std::shared_ptr<ServerState>& state, HttpRequest request,
                         std::shared_ptr<Responder> responder);
 
-/// Of a target's query, decoded; nullopt where it is absent or not decodable.
-std::optional<std::string> query_value(std::string_view target, std::string_view name);
-
 }  // namespace barg::server

@@ -10,6 +10,7 @@
 #include "server/api_error.h"
 #include "server/explain.h"
 #include "server/generation.h"
+#include "server/handlers.h"
 #include "server/messages_error.h"
 #include "server/messages_handlers.h"
 #include "server/metrics_text.h"
@@ -26,13 +27,6 @@ using Answerer = std::shared_ptr<Responder>;
 constexpr std::string_view kInvalid = "invalid_request_error";
 constexpr double kDrainRetrySeconds = 5;
 
-HttpResponse json_response(const Json& body, int status = 200) {
-  HttpResponse response;
-  response.status = status;
-  response.body = dump_json(body);
-  return response;
-}
-
 // ---- handlers
 // -------------------------------------------------------------------------------------------------
 
@@ -47,24 +41,19 @@ void messages(const State& s, HttpRequest q, Answerer a) {
   start_generation(s, Api::kMessages, std::move(q), std::move(a));
 }
 
-/// Runs `work(body)` on the text pool and answers with its JSON.
+/// Answers with the JSON of `work(model, body)`, made on the text pool.
 template <class Work>
-void answer_from_pool(const State& state, HttpRequest request, Answerer responder, Work work) {
-  const bool queued =
-      state->text_pool->submit([state, request = std::move(request), responder, work]() mutable {
-        Result<Json> result = [&]() -> Result<Json> {
-          auto json = parse_json(request.body);
-          if (!json) return std::unexpected(json.error());
-          auto model = find_model(*state, *json);
-          if (!model) return std::unexpected(model.error());
-          return work(**model, *json);
-        }();
-        HttpResponse response = result ? json_response(*result) : error_response(result.error());
-        responder->post([responder, r = std::move(response)]() mutable { responder->respond(std::move(r)); });
-      });
-  if (!queued)
-    responder->respond(
-        error_response({ErrorCode::kUnavailable, "too many requests are being prepared", "", 1}));
+void answer_from_pool(const State& state, HttpRequest request, const Answerer& responder, Work work) {
+  answer_on_text_pool(state, responder, [state, request = std::move(request), work] {
+    const Result<Json> result = [&]() -> Result<Json> {
+      auto json = parse_json(request.body);
+      if (!json) return std::unexpected(json.error());
+      auto model = find_model(*state, *json);
+      if (!model) return std::unexpected(model.error());
+      return work(**model, *json);
+    }();
+    return result ? json_response(*result) : error_response(result.error());
+  });
 }
 
 void tokenize(const State& state, HttpRequest request, Answerer responder) {
@@ -151,8 +140,7 @@ void metrics(const State& state, HttpRequest, Answerer responder) {
 
 void get_capture(const State& state, HttpRequest request, Answerer responder) {
   const std::string_view id = std::string_view(request.path).substr(request.path.rfind('/') + 1);
-  const bool keys = !state->options.api_key.empty();
-  auto capsule = state->captures->find(id, capture_owner(keys ? presented_key(request).value_or("") : ""));
+  auto capsule = state->captures->find(id, key_owner(asking_key(*state, request)));
   if (!capsule) {
     return responder->respond(error_response(
         {ErrorCode::kNotFound, "there is no such capture: it was forgotten, or was larger than server.capture_memory", "", 0}));

@@ -1,4 +1,5 @@
 // Bodies of POST /v1/responses: what becomes of items, tools and fields, and what is refused.
+#include "server/handlers.h"
 #include "server/responses_request.h"
 
 #include <gtest/gtest.h>
@@ -56,7 +57,7 @@ class ResponsesRequest : public ::testing::Test {
   std::shared_ptr<StoredResponse> answered(const std::string& id, std::string input, std::string output,
                                            std::vector<ItemList> history = {}) {
     auto record = std::make_shared<StoredResponse>(
-        StoredResponse::Origin{.owner = response_owner(key_),
+        StoredResponse::Origin{.owner = key_owner(key_),
                                .history = std::move(history),
                                .input = std::make_shared<const std::string>(std::move(input)),
                                .background = false,
@@ -143,7 +144,7 @@ TEST_F(ResponsesRequest, PicturesInResultsAreLeftOutAndInMessagesRefused) {
 }
 
 TEST_F(ResponsesRequest, SealedReasoningIsOpened) {
-  const std::string sealed = seal_reasoning(state_.responses->secret(), response_owner(key_), "I know.");
+  const std::string sealed = seal_reasoning(state_.responses->secret(), key_owner(key_), "I know.");
   EXPECT_EQ(
       messages(
           R"({"input":[{"role":"user","content":"a"},{"type":"reasoning","summary":[],"encrypted_content":")" +
