@@ -19,8 +19,7 @@ from streams import allow_many_files, idle_connections, median_ms, stalled_strea
 
 
 def quiet(server, stalled):
-    return (server.metric("vllm:num_requests_running") + server.metric("vllm:num_requests_waiting") == 0
-            and server.metric("barg:num_requests_paused") == stalled)
+    return server.running() == 0 and server.metric("barg:num_requests_paused") == stalled
 
 
 def crowd(server, args):

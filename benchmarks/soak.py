@@ -114,8 +114,7 @@ def main():
             time.sleep(1)
         for t in threads:
             t.join()
-        wait_until(lambda: server.metric("vllm:num_requests_running") + server.metric("vllm:num_requests_waiting")
-                   + server.metric("barg:num_requests_paused") == 0, "nothing is left", 60)
+        wait_until(lambda: server.running() + server.metric("barg:num_requests_paused") == 0, "nothing is left", 60)
         wait_until(lambda: server.metric("vllm:kv_cache_usage_perc") == 0, "no block is held", 60)
         half = judged_half(samples, args.seconds)
         slope = slope_kib_per_minute(half) if half else None

@@ -96,14 +96,18 @@ class Server:
                 out[key] = float(value)
         return out
 
-    def metric(self, name, **labels):
-        """Sum over the series of `name` that carry these labels."""
+    def running(self):
+        """Requests running or waiting. One answer tells both: between two, a request may go from one to the other unseen."""
+        return self.metric("vllm:num_requests_running", "vllm:num_requests_waiting")
+
+    def metric(self, *names, **labels):
+        """Sum over the series of these names that carry these labels, all of one answer of /metrics."""
         total, found = 0.0, False
         for key, value in self.metrics().items():
-            if key.split("{")[0] == name and all(f'{k}="{v}"' in key for k, v in labels.items()):
+            if key.split("{")[0] in names and all(f'{k}="{v}"' in key for k, v in labels.items()):
                 total, found = total + value, True
         if not found:
-            raise KeyError(f"no series {name} {labels}")
+            raise KeyError(f"no series {names} {labels}")
         return total
 
     def fds(self):

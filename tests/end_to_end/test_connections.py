@@ -15,10 +15,6 @@ BUSY = {"prompt": [5, 6, 7], "max_tokens": 400, "ignore_eos": True, "seed": 1}
 LONG = {"prompt": [8, 9], "max_tokens": 900, "ignore_eos": True, "logprobs": 20}
 
 
-def running(server):
-    return server.metric("vllm:num_requests_running") + server.metric("vllm:num_requests_waiting")
-
-
 def paused(server):
     return server.metric("barg:num_requests_paused")
 
@@ -37,7 +33,7 @@ class Connections(unittest.TestCase):
             idle = idle_connections(server.port, IDLE)
             self.assertGreaterEqual(server.fds(), IDLE)
             stalled = stalled_streams(server.port, STALLED, LONG)
-            wait_until(lambda: paused(server) == STALLED and running(server) == 0, "all readers are behind", 300)
+            wait_until(lambda: paused(server) == STALLED and server.running() == 0, "all readers are behind", 300)
             spent = server.cpu_s()
             time.sleep(1)
             self.assertLess(server.cpu_s() - spent, 0.3, "those who wait take no processor time")
@@ -61,7 +57,7 @@ class Connections(unittest.TestCase):
 
             for s in idle + stalled:
                 s.close()
-            wait_until(lambda: paused(server) + running(server) == 0, "all gone", 60)
+            wait_until(lambda: paused(server) + server.running() == 0, "all gone", 60)
             wait_until(lambda: server.fds() <= fds + 1, "descriptors at baseline")
             self.assertEqual(server.metric("vllm:kv_cache_usage_perc"), 0)
             self.assertLess(server.rss_bytes() - rss, 2**20 * 100, "memory is given back or used again")
@@ -70,7 +66,7 @@ class Connections(unittest.TestCase):
         with Server(run.BARG, run.MODEL, ["--write-stall-timeout", "1s"]) as server:
             stalled = stalled_streams(server.port, 3, LONG)
             wait_until(lambda: server.output().count("slow_client") == 3, "cancelled, each with its line", 60)
-            wait_until(lambda: paused(server) + running(server) == 0, "nothing is left")
+            wait_until(lambda: paused(server) + server.running() == 0, "nothing is left")
             for s in stalled:
                 s.close()
 

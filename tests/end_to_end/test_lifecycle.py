@@ -83,8 +83,7 @@ class Lifecycle(unittest.TestCase):
             t.start()
         for t in threads:
             t.join()
-        wait_until(lambda: server.metric("vllm:num_requests_running") + server.metric("vllm:num_requests_waiting") == 0,
-                   "all gone", 60)
+        wait_until(lambda: server.running() == 0, "all gone", 60)
         wait_until(lambda: server.metric("vllm:kv_cache_usage_perc") == 0, "blocks at baseline")
         wait_until(lambda: server.fds() <= fds + 1, "descriptors at baseline")
         self.assertLess(server.rss_bytes(), rss + 64 * 2**20)

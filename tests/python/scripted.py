@@ -234,14 +234,15 @@ class Server:
         status, head, raw = self.request("POST", path, {**body, "stream": True}, headers)
         return status, head, list(read_events(raw.decode())) if status == 200 else json.loads(raw)
 
-    def metric(self, name, **labels):
-        """Sum over the series of `name` that carry these labels."""
+    def metric(self, *names, **labels):
+        """Sum over the series of these names that carry these labels, all of one answer of /metrics."""
         text = self.request("GET", "/metrics", headers={"Authorization": f"Bearer {self.key}"})[2].decode()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if re.split(r"[{ ]", line, maxsplit=1)[0] == name
+        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if re.split(r"[{ ]", line, maxsplit=1)[0] in names
                    and all(f'{key}="{value}"' in line for key, value in labels.items()))
 
     def running(self):
-        return self.metric("vllm:num_requests_running") + self.metric("vllm:num_requests_waiting")
+        """Requests running or waiting. One answer tells both: between two, a request may go from one to the other unseen."""
+        return self.metric("vllm:num_requests_running", "vllm:num_requests_waiting")
 
     def fill(self, script):
         """Occupies a server of one sequence and one place in its queue: requests in threads, one running and one waiting."""

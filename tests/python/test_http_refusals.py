@@ -31,10 +31,10 @@ def raw_chat(fields):
     return post(CHAT, '{"messages":[{"role":"user","content":"x"}],"max_tokens":4,' + fields + "}")
 
 
-def metric(name):
+def metric(*names):
     text = ask(URL, get("/metrics"))[2].decode()
     return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines()
-               if line.split("{")[0].split(" ")[0] == name)
+               if line.split("{")[0].split(" ")[0] in names)
 
 
 def fds():
@@ -200,7 +200,7 @@ class Refusals(unittest.TestCase):
             if i % 2 == 0:
                 wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             wire.close()
-        settle(lambda: metric("vllm:num_requests_running") + metric("vllm:num_requests_waiting") == 0, "requests go on")
+        settle(lambda: metric("vllm:num_requests_running", "vllm:num_requests_waiting") == 0, "requests go on")
         settle(lambda: metric("barg_conn_open") <= 1, "connections stay open")
         self.assertLessEqual(fds(), before + 2)
         self.assertEqual(metric("vllm:kv_cache_usage_perc"), 0)
