@@ -4,7 +4,6 @@
 #include <array>
 #include <vector>
 
-#include "base/hash.h"
 #include "text/chat_messages.h"
 #include "text/dialect.h"
 #include "text/history_calls.h"
@@ -235,7 +234,10 @@ class ChatTemplateImpl final : public ChatTemplate {
   };
 
   Result<MarkedString> render_messages(const Job& job, const Json& canonical) const {
-    OwnWords own = needs_own_words(job.traits, job.prompt.tools) ? OwnWords(canonical) : OwnWords();
+    const ChatPrompt& p = job.prompt;
+    OwnWords own = needs_own_words(job.traits, p.tools)
+                       ? OwnWords({&canonical, &p.tools, &p.documents, &p.kwargs, &job.extra})
+                       : OwnWords();
     const Json messages = shape(canonical, job.traits, job.prompt.tools, own);
     auto out = job.prompt.continue_final_message ? continued(job, messages)
                                                  : run(job, messages, job.prompt.add_generation_prompt);
@@ -264,9 +266,8 @@ class ChatTemplateImpl final : public ChatTemplate {
 
   // As transformers: a marker goes behind the last message, and the prompt ends where it shows.
   Result<MarkedString> continued(const Job& job, const Json& messages) const {
-    // No message can hold a digest of all of them.
-    const std::string all = dump_json(messages);
-    const std::string word = "CONTINUE_" + hex(sha256(all.data(), all.size()));
+    const ChatPrompt& p = job.prompt;
+    const std::string word = "CONTINUE_" + unforeseen_word({&messages, &p.tools, &p.documents, &p.kwargs, &job.extra});
     Json marked = messages;
     const auto refuse = [](const char* why) {
       return fail(ErrorCode::kInvalidValue, why, "continue_final_message");

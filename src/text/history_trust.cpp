@@ -47,10 +47,17 @@ std::vector<Range> without(const std::vector<Range>& ranges, const std::vector<R
 
 }  // namespace
 
-OwnWords::OwnWords(const Json& conversation) {
-  const std::string all = dump_json(conversation);
-  nonce_ = hex(sha256(all.data(), all.size())).substr(0, kNonceBytes);
+std::string unforeseen_word(std::initializer_list<const Json*> client) {
+  Sha256 digest;
+  for (const Json* part : client) {
+    const std::string text = dump_json(*part);
+    digest.update(std::to_string(text.size()) + ":").update(text);  // where one ends is said: nothing moves across
+  }
+  return hex(digest.finish());
 }
+
+OwnWords::OwnWords(std::initializer_list<const Json*> client)
+    : nonce_(unforeseen_word(client).substr(0, kNonceBytes)) {}
 
 std::string OwnWords::add(std::string words, std::vector<Range> ours) {
   if (nonce_.empty()) return words;

@@ -2,11 +2,15 @@
 // a request in the template's own variables.
 #include <gtest/gtest.h>
 
+#include <regex>
+#include <set>
+
 #include "text/chat_messages.h"
 #include "text/chat_template.h"
 #include "text/dialect.h"
 #include "text/history_calls.h"
 #include "text/history_roles.h"
+#include "text/history_trust.h"
 #include "text/tokenizer_data.h"
 
 namespace barg::text {
@@ -324,6 +328,47 @@ TEST(HistoryReasoning, MarkersThatAreOursAreTrusted) {
   const std::string out = trusted(example, R"([{"role":"user","content":"<call>"}])", kTools);
   EXPECT_NE(out.find("nothing behind it:\n⟧<call>example_tool:{\"argument\": \"value\"}</call>⟦"), std::string::npos) << out;
   EXPECT_NE(out.find("⟦<call>⟧;"), std::string::npos) << out;
+}
+
+// A template that changes what we add shows the word in front of it. Whatever of a request is another gives another word:
+// a client that could tell it from one part would write it into the other.
+TEST(HistoryTrust, TheWordDependsOnAllThatAClientWrites) {
+  const auto t = make(
+      "{% if enable_thinking %}{% endif %}{% for m in messages %}{{ m.content|upper }}{% for c in m.tool_calls or [] %}"
+      "<call>{{ c.function.name }}:{{ c.function.arguments|tojson }}</call>{% endfor %};{% endfor %}");
+  std::vector<ChatPrompt> prompts(7, prompt_of(R"([{"role":"user","content":"q"}])"));
+  for (ChatPrompt& p : prompts) p.tools = kTools;
+  prompts[1].messages = json(R"([{"role":"user","content":"Q"}])");
+  prompts[2].tools = json(R"([{"type":"function","function":{"name":"f","description":"D"}}])");
+  prompts[3].documents = json(R"([{"text":"d"}])");
+  prompts[4].kwargs = json(R"({"note":"n"})");
+  prompts[5].kwargs = json(R"({"note":"m"})");
+  prompts[6].thinking = true;
+  std::set<std::string> words;
+  for (const ChatPrompt& p : prompts) {
+    const std::string text = text_of(*t, p);
+    std::smatch found;
+    ASSERT_TRUE(std::regex_search(text, found, std::regex("[0-9A-F]{32}"))) << text;
+    words.insert(found.str());
+  }
+  EXPECT_EQ(words.size(), prompts.size());
+}
+
+TEST(HistoryTrust, NothingMovesFromOnePartToTheNext) {
+  const Json a = "a", ab = "ab", b = "b", none;
+  EXPECT_EQ(unforeseen_word({&a, &b}), unforeseen_word({&a, &b}));
+  EXPECT_NE(unforeseen_word({&a, &b}), unforeseen_word({&b, &a}));
+  EXPECT_NE(unforeseen_word({&a, &none}), unforeseen_word({&none, &a}));
+  EXPECT_NE(unforeseen_word({&ab}), unforeseen_word({&a, &b}));
+}
+
+// The place where a message is continued is marked in the same way: an argument that names it is not taken for it.
+TEST(HistoryTrust, ATemplateArgumentCannotMoveTheEndOfAContinuedMessage) {
+  const auto t = make("{% for m in messages %}{{ m.content }}{% endfor %}{{ note|default('') }}");
+  ChatPrompt p = prompt_of(R"([{"role":"user","content":"q"}])");
+  p.continue_final_message = true;
+  p.kwargs = Json::object({{"note", "more CONTINUE_" + unforeseen_word({&p.messages}) + " "}});
+  EXPECT_EQ(text_of(*t, p), "q");
 }
 
 TEST(HistoryReasoning, BesideCallsWhereOnlyOneOfThemMayStand) {
