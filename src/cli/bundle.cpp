@@ -28,7 +28,8 @@ std::string describe_text(const TextBundle& text) {
   return std::to_string(text.tokenizer->size()) + " tokens, " +
          (text.chat_template->has_template() ? "chat template"
                                              : "no chat template: chat is refused, completions work") +
-         ", tool dialect " + std::string(text::dialect_name(*text.detected.dialect));
+         (text.detected.known ? ", tool dialect " : ", tool dialect not known, calls are read as ") +
+         std::string(text::dialect_name(*text.detected.dialect));
 }
 
 // The numbers of KvPlan a person asks for: how long, how many, how large.
@@ -55,6 +56,7 @@ Result<text::DetectedDialect> choose_dialect(const std::string& name, const text
   }
   out.reasoning = text::reasoning_of(chat.tools_source(), *out.dialect);
   out.evidence = "named by model.tool_dialect";
+  out.known = true;
   return out;
 }
 

@@ -44,8 +44,12 @@ void print_plan(std::ostream& out, const runtime::MemoryPlan& plan) {
 void print_text(std::ostream& out, const TextBundle& text) {
   out << "tokenizer: " << text.tokenizer->size() << " tokens\n";
   const text::DetectedDialect& found = text.detected;
-  out << "tool dialect: " << text::dialect_name(*found.dialect) << " (" << text::dialect_summary(*found.dialect) << ")\n"
-      << "  because: " << found.evidence << "\n";
+  const auto named = [&](std::ostream& to) -> std::ostream& {
+    return to << text::dialect_name(*found.dialect) << " (" << text::dialect_summary(*found.dialect) << ")";
+  };
+  out << "tool dialect: ";
+  (found.known ? named(out) : out << "not known") << "\n  because: " << found.evidence << "\n";
+  if (!found.known) named(out << "  calls as the model writes them stay text; read are those of ") << "\n";
   if (found.reasoning.open.empty() && found.reasoning.close.empty()) {
     out << "  reasoning: none\n";
   } else {

@@ -1,6 +1,7 @@
 #include "server/choice_stream.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace barg::server {
 namespace {
@@ -14,6 +15,12 @@ bool wants_parser(const OutputSpec& spec, const ChoiceStart& start) {
   if (!start.dialect || spec.api == Api::kCompletions) return false;
   const text::ReasoningMarkers& markers = start.dialect->reasoning();
   return start.tools || !markers.open.empty() || !markers.close.empty();
+}
+
+/// The first character of text that is whole characters.
+std::string_view first_character(std::string_view text) {
+  const int ones = std::countl_one(static_cast<unsigned char>(text.front()));
+  return text.substr(0, static_cast<std::size_t>(std::max(ones, 1)));
 }
 
 }  // namespace
@@ -67,6 +74,25 @@ void ChoiceStream::feed(std::string_view text) {
   finish_ = FinishReason::kStop;
 }
 
+/// Gives the parser `bytes` by `push`. Where records are wanted, what becomes of them is noted.
+template <class Push>
+void ChoiceStream::traced(std::string_view bytes, Push push) {
+  if (!records_) return push();
+  const TextTrace::Mark since = TextTrace::end_of(out_.events);
+  trace_.give(bytes);
+  push();
+  trace_.took(out_.events, since, parser_->held());
+}
+
+/// Ordinary text to the parser: by characters where somebody will ask what became of each.
+void ChoiceStream::read_text(std::string_view text) {
+  while (!text.empty()) {
+    const std::string_view next = records_ ? first_character(text) : text;
+    traced(next, [&] { parser_->push_text(next, out_.events); });
+    text.remove_prefix(next.size());
+  }
+}
+
 /// What the matcher lets go: to the parser, with the markers where they stand.
 void ChoiceStream::release(std::string_view text) {
   if (!parser_) {
@@ -77,14 +103,14 @@ void ChoiceStream::release(std::string_view text) {
     const Mark mark = marks_.front();
     if (given_ < mark.begin) {
       const std::string_view before = text.substr(0, mark.begin - given_);
-      if (!before.empty()) parser_->push_text(before, out_.events);
+      read_text(before);
       given_ += before.size();
       text.remove_prefix(before.size());
       if (given_ < mark.begin) return;
     }
     if (!pass_mark(mark, text)) return;
   }
-  if (!text.empty()) parser_->push_text(text, out_.events);
+  read_text(text);
   given_ += text.size();
 }
 
@@ -97,18 +123,28 @@ bool ChoiceStream::pass_mark(const Mark& mark, std::string_view& text) {
     mark_seen_ += taken;
     if (mark_seen_ < size) return false;
   }
-  parser_->push_token(mark.id, tokenizer_.token_bytes(mark.id), mark.shown, out_.events);
+  const std::string_view literal = tokenizer_.token_bytes(mark.id);
+  traced(literal, [&] { parser_->push_token(mark.id, literal, mark.shown, out_.events); });
   given_ = mark.end;
   mark_seen_ = 0;
   marks_.pop_front();
   return true;
 }
 
+TextTrace::Range ChoiceStream::text_of(const Held& held) {
+  if (parser_) return trace_.find(held.begin, held.end);
+  return {.begin = std::min(held.begin, given_), .end = std::min(held.end, given_)};  // everything is text
+}
+
 void ChoiceStream::take_released(bool all) {
   const std::size_t undecided = parser_ ? parser_->held() : 0;
   const std::size_t decided = given_ - std::min(given_, undecided);
   while (!held_.empty() && (all || held_.front().end <= decided)) {
-    out_.tokens.push_back(std::move(held_.front().token));
+    const TextTrace::Range text = text_of(held_.front());
+    OutToken& token = out_.tokens.emplace_back(std::move(held_.front().token));
+    token.text_begin = text.begin;
+    token.text_end = text.end;
+    token.hidden = token.hidden && !token.has_text();  // a marker that was none after all is text
     held_.pop_front();
   }
 }
@@ -122,19 +158,18 @@ void ChoiceStream::push_token(OutputToken& token, bool silent) {
   if (!silent) detokenizer_.push(token.id, text_);
   const bool hidden = silent || (skip_special_ && tokenizer_.is_special(token.id));
   const std::size_t literal = marker ? tokenizer_.token_bytes(token.id).size() : 0;
-  if (marker) {
-    const std::size_t begin = fed_ + (hidden ? 0 : text_.size() - std::min(text_.size(), literal));
-    marks_.push_back({.id = token.id, .begin = begin, .end = begin + literal, .shown = !hidden});
-  }
+  const std::size_t own = fed_ + text_.size() - (hidden ? 0 : std::min(text_.size(), literal));  // a marker's place
+  if (marker) marks_.push_back({.id = token.id, .begin = own, .end = own + literal, .shown = !hidden});
   if (records_) {
     OutToken record{.id = token.id, .logprobs = std::move(token.logprobs), .char_start = chars_, .hidden = hidden};
     record.char_start += broken_characters(held, text_);
     const std::size_t open = detokenizer_.held() > 0 ? 1 : 0;  // its character is not complete yet
-    held_.push_back({std::move(record), fed_ + text_.size() + open + (hidden ? literal : 0)});
+    const std::size_t end = fed_ + text_.size() + open + (hidden ? literal : 0);
+    held_.push_back({.token = std::move(record), .begin = marker ? own : hidden ? end : fed_, .end = end});
     chars_ += count_characters(text_);
   }
-  if (marker && hidden) fed_ += literal;
   feed(text_);
+  if (marker && hidden) fed_ += literal;
 }
 
 /// The model was through: it gave one of its end tokens, or one after which it waits for a call's result.
@@ -162,9 +197,9 @@ Piece& ChoiceStream::push(std::vector<OutputToken>&& tokens, FinishReason finish
   if (!done() && finish != FinishReason::kNone) end(finish, stop_token);
   if (done() && parser_) {
     // A stop string ended inside a marker: what was released of it is text.
-    if (mark_seen_ > 0)
-      parser_->push_text(tokenizer_.token_bytes(marks_.front().id).substr(0, mark_seen_), out_.events);
-    parser_->finish(finish_ == FinishReason::kStop && stop_string_ < 0 && stop_id_ == kNoToken, out_.events);
+    if (mark_seen_ > 0) read_text(tokenizer_.token_bytes(marks_.front().id).substr(0, mark_seen_));
+    const bool natural = finish_ == FinishReason::kStop && stop_string_ < 0 && stop_id_ == kNoToken;
+    traced({}, [&] { parser_->finish(natural, out_.events); });
   }
   if (done() || !out_.events.empty()) take_released(done());
   return out_;

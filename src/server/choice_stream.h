@@ -10,7 +10,8 @@
 // Invariants:
 //  1. However the tokens are split into pushes, the joined events, the list of all records and finish() are the same.
 //  2. A record leaves with the events that its text decides, never before; none is lost (what is left leaves with the
-//     last piece).
+//     last piece). It says which bytes of all text events are the token's own (text_trace.h): none of those of
+//     reasoning, of calls, of markers and of layout.
 //  3. After done() everything else is ignored: tokens that the engine computed past a stop string do not count.
 //
 // Without records (most requests want none), stop strings and parser a token costs a look-up and an append; nothing
@@ -31,6 +32,7 @@
 #include "barg/request.h"
 #include "barg/tokenizer.h"
 #include "server/openai_json.h"
+#include "server/text_trace.h"
 #include "text/detokenizer.h"
 #include "text/output_parser.h"
 
@@ -41,6 +43,9 @@ struct OutToken {
   std::optional<TokenLogprobs> logprobs;
   std::size_t char_start = 0;  ///< characters of visible text before it
   bool hidden = false;         ///< contributes no text: a skipped special token, or the token that stopped
+  std::size_t text_begin = 0, text_end = 0;  ///< its bytes in the joined text events of the choice; equal: it has none
+
+  bool has_text() const { return text_begin < text_end; }
 };
 
 struct Piece {
@@ -84,7 +89,7 @@ class ChoiceStream {
   // whether they are visible or not.
   struct Held {
     OutToken token;
-    std::size_t end;  ///< where its text is complete
+    std::size_t begin, end;  ///< its bytes; `end`: where its text is complete
   };
   struct Mark {
     TokenId id;
@@ -95,6 +100,10 @@ class ChoiceStream {
   void feed(std::string_view text);
   void release(std::string_view text);
   bool pass_mark(const Mark& mark, std::string_view& text);
+  template <class Push>
+  void traced(std::string_view bytes, Push push);
+  void read_text(std::string_view text);
+  TextTrace::Range text_of(const Held& held);
   void append_text(std::string_view text);
   void end(FinishReason finish, TokenId stop_token);
   void take_released(bool all);
@@ -111,6 +120,7 @@ class ChoiceStream {
   std::string spare_;  ///< memory of the last piece's text
   std::string text_;   ///< of the current token
   std::deque<Held> held_;
+  TextTrace trace_;    ///< of the parser, where records are wanted
   std::deque<Mark> marks_;       ///< fed and not given to the parser yet
   std::size_t mark_seen_ = 0;    ///< bytes of the first one's literal that have been released
   std::size_t fed_ = 0, given_ = 0;  ///< positions: of what came in, of what the parser has (or was shown)

@@ -91,7 +91,8 @@ class Responder {
   virtual AccessNote& note() = 0;
   /// Pattern of the route that serves the request.
   virtual void set_route(std::string_view pattern) = 0;
-  /// Called at most once, on the io thread, never after the answer is complete.
+  /// Called at most once, on the io thread, never after the answer is complete. A kShutdown closes the connection when
+  /// it returns, unless another callback was set meanwhile: the answer's last words are on their way then.
   virtual void on_interrupt(std::function<void(Interrupt)> callback) = 0;
   /// The reader is behind by more than kBehindBytes (true), has caught up (false), in turn. io thread.
   virtual void on_backlog(std::function<void(bool)> callback) = 0;

@@ -508,7 +508,7 @@ void Session::interrupt_for_shutdown() {
   if (!answer_ || answer_->ended) return close("server_shutdown");
   const auto answer = answer_;
   interrupt(Interrupt::kShutdown);
-  if (!current(answer)) return;
+  if (!current(answer) || answer->on_interrupt) return;  // somebody has more to say, or stop() ends it
   if (answer->head_sent) return close("server_shutdown");
   HttpResponse response = shared_->handler.refusal(nullptr, 503, "server_shutdown", "the server is shutting down");
   response.close = true;

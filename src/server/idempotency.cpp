@@ -82,11 +82,12 @@ struct Idempotency::Impl : std::enable_shared_from_this<Idempotency::Impl> {
   explicit Impl(Options o) : options(o), stopped(o.memory_bytes == 0) {}
 
   std::shared_ptr<Responder> admit(const HttpRequest& request, std::string_view api_key,
-                                   std::shared_ptr<Responder> client);
+                                   std::shared_ptr<Responder> client, const std::optional<Digest>& digest);
   void listen(const EntryPtr& entry, const std::shared_ptr<Reader>& reader);
   void pump(const EntryPtr& entry, const std::shared_ptr<Reader>& reader);
   void reader_left(const EntryPtr& entry, const std::shared_ptr<Reader>& reader, Interrupt cause);
   void reader_behind(const EntryPtr& entry, const std::shared_ptr<Reader>& reader, bool behind);
+  void last_words(const EntryPtr& entry, const std::shared_ptr<Reader>& reader);
 
   // From the recorder, on its thread.
   void set_head(const EntryPtr& entry, HttpResponse head, bool streaming, std::string_view keep_alive);
@@ -215,9 +216,10 @@ std::string table_name(const HttpRequest& request, std::string_view api_key, std
 // ------------------------------------------------------------------------------------------------------
 
 std::shared_ptr<Responder> Idempotency::Impl::admit(const HttpRequest& request, std::string_view api_key,
-                                                    std::shared_ptr<Responder> client) {
+                                                    std::shared_ptr<Responder> client,
+                                                    const std::optional<Digest>& digest) {
+  if (!keyed(request)) return client;
   const std::string* key = request.header(kHeader);
-  if (key == nullptr || key->empty()) return client;
   if (key->size() > kMaxKeyBytes || request.header_count(kHeader) > 1) {
     client->respond(error_response({ErrorCode::kInvalidValue,
                                     "there may be one Idempotency-Key of at most " + std::to_string(kMaxKeyBytes) +
@@ -226,7 +228,7 @@ std::shared_ptr<Responder> Idempotency::Impl::admit(const HttpRequest& request, 
     return nullptr;
   }
   std::string name = table_name(request, api_key, *key);
-  const Digest body = sha256(request.body.data(), request.body.size());
+  const Digest body = digest ? *digest : sha256(request.body.data(), request.body.size());
   const auto reader = std::make_shared<Reader>();
   reader->client = client;
   EntryPtr entry;
@@ -327,24 +329,31 @@ void Idempotency::Impl::pump(const EntryPtr& entry, const std::shared_ptr<Reader
 }
 
 void Idempotency::Impl::reader_left(const EntryPtr& entry, const std::shared_ptr<Reader>& reader, Interrupt cause) {
+  if (cause == Interrupt::kShutdown) return last_words(entry, reader);
+  const std::lock_guard lock(mutex);
+  if (std::exchange(reader->left, true)) return;
+  std::erase(entry->readers, reader);
+  reader->client->note().finish_reason = "detached";
+  if (!entry->ended && entry->readers.empty() && !entry->forgotten) enlist(entry, detached, options.grace_s);
+  update_pause(entry);
+}
+
+/// The process ends, and the generation says so to all that read it. It does on its owner's thread: at once where that
+/// is this one's, else soon, and this connection waits. Its client's io thread.
+void Idempotency::Impl::last_words(const EntryPtr& entry, const std::shared_ptr<Reader>& reader) {
   std::shared_ptr<Responder> owner;
   {
     const std::lock_guard lock(mutex);
-    if (std::exchange(reader->left, true)) return;
-    std::erase(entry->readers, reader);
-    reader->client->note().finish_reason = "detached";
-    if (!entry->ended && cause == Interrupt::kShutdown && reader->client == entry->owner) {
-      // The generation says so to all, this client among them, before the connection closes.
-      reader->left = false;
-      entry->readers.push_back(reader);
-      owner = entry->owner;
-    } else if (!entry->ended && entry->readers.empty() && !entry->forgotten) {
-      enlist(entry, detached, options.grace_s);
-    }
-    update_pause(entry);
+    if (reader->left) return;
+    if (!entry->ended) owner = entry->owner;
   }
-  if (!owner) return;
-  if (const auto recorder = entry->recorder.lock()) recorder->interrupt(Interrupt::kShutdown);
+  if (owner == reader->client) {
+    if (const auto recorder = entry->recorder.lock()) recorder->interrupt(Interrupt::kShutdown);
+  } else if (owner) {
+    listen(entry, reader);
+    interrupt(entry, std::move(owner), Interrupt::kShutdown);
+  }
+  pump(entry, reader);
 }
 
 void Idempotency::Impl::reader_behind(const EntryPtr& entry, const std::shared_ptr<Reader>& reader, bool behind) {
@@ -572,8 +581,13 @@ Idempotency::Idempotency(Options options) : impl_(std::make_shared<Impl>(options
 Idempotency::~Idempotency() { stop(); }
 
 std::shared_ptr<Responder> Idempotency::admit(const HttpRequest& request, std::string_view api_key,
-                                              std::shared_ptr<Responder> client) {
-  return impl_->admit(request, api_key, std::move(client));
+                                              std::shared_ptr<Responder> client, const std::optional<Digest>& body) {
+  return impl_->admit(request, api_key, std::move(client), body);
+}
+
+bool Idempotency::keyed(const HttpRequest& request) {
+  const std::string* key = request.header(kHeader);
+  return key != nullptr && !key->empty();
 }
 
 void Idempotency::stop() { impl_->stop(); }

@@ -8,6 +8,9 @@
 // that runs, or to what it has answered, until `ttl_s` after its end; another body is 409. Only answers are kept:
 // a refusal or a failure goes to those who wait, and the key is free again.
 //
+// When the process ends, the generation says so to all of its clients: whoever is interrupted first wakes it, and the
+// connections of the others stay for its last words.
+//
 // A client that leaves costs nothing while another is attached. When the last one has left, the generation goes on
 // for `grace_s`, then it is cancelled. It pauses when every client is behind, not when one is: the connection that a
 // retry replaces is often a dead one.
@@ -23,8 +26,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 
+#include "base/hash.h"
 #include "server/http.h"
 
 namespace barg::server {
@@ -49,9 +54,12 @@ class Idempotency {
 
   /// Whom a generation for `request` shall answer: `client` itself where there is no key, a recorder where the key is
   /// new; nullptr: `client` is answered already, or will be, and nothing is to be generated.
-  /// `api_key`: who asks, empty where no key is asked for.
+  /// `api_key`: who asks, empty where no key is asked for. `body`: the digest of the request's body, where somebody has
+  /// made it elsewhere; it takes about a millisecond per MiB.
   std::shared_ptr<Responder> admit(const HttpRequest& request, std::string_view api_key,
-                                   std::shared_ptr<Responder> client);
+                                   std::shared_ptr<Responder> client, const std::optional<Digest>& body = {});
+  /// Does it carry a key, so that admit() needs the digest of its body?
+  static bool keyed(const HttpRequest& request);
 
   /// Ends what runs without a client, forgets everything, and passes later requests through. Idempotent.
   void stop();

@@ -137,13 +137,13 @@ void read_thinking(Fields& fields, ReasoningOptions& reasoning) {
     if (thinking->string("display") == "omitted") reasoning.show = false;
     if (thinking->ok() && !type) missing(*thinking, "type");
     fields.absorb(*thinking);
-    if (type == "enabled" || type == "adaptive") reasoning.enabled = true;
-    if (type == "disabled") reasoning.enabled = false;
-    if (budget && type != "disabled") reasoning.budget = static_cast<std::int32_t>(*budget);
+    if (type == "enabled" || type == "adaptive") set_switch(fields, reasoning, true, "thinking.type");
+    if (type == "disabled") set_switch(fields, reasoning, false, "thinking.type");
+    if (budget && type != "disabled") set_budget(reasoning, *budget, "thinking.budget_tokens");
   }
   if (auto output = fields.nested("output_config")) {
     output->refuse_unsupported();
-    reasoning.effort = output->string("effort").value_or("");
+    if (auto effort = output->string("effort")) set_effort(*output, reasoning, std::move(*effort), "output_config.effort");
     fields.absorb(*output);
   }
 }

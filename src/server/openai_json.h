@@ -58,11 +58,13 @@ struct ToolOptions {
 };
 
 struct ReasoningOptions {
-  std::optional<bool> enabled;        ///< absent: the template's own default
+  std::optional<bool> enabled;        ///< what a switch says; absent: the effort decides, else the template's default
   std::string effort;                 ///< none ... max, empty: not said
   std::optional<std::int32_t> budget; ///< most tokens of reasoning; its end is forced then
   bool show = true;                   ///< false: it is counted and not returned
   bool separate = true;               ///< false: it is part of the text, markers and all
+  // The fields of the body that said so, whole paths: named where they contradict each other or have no effect.
+  std::string enabled_by = {}, effort_by = {}, budget_by = {};
 };
 
 /// How the answer is to be written; the engine knows nothing of it.
@@ -103,6 +105,7 @@ struct ApiRequest {
   std::string cache_salt;
   double cache_pin_s = 0;
   OutputSpec output;
+  bool strict = false;               ///< strict_params: a field without effect is an error
   std::vector<std::string> ignored;  ///< fields that had no effect
 };
 

@@ -82,6 +82,13 @@ Result<void> check_before(const ServedModel& model, const Protocol& protocol, co
   return model.engine->admissible(estimate);
 }
 
+/// The model goes on with words of its own, which the client gave back: a block of reasoning that they open is open.
+bool continues_answer(const text::ChatPrompt& chat) {
+  if (!chat.continue_final_message || chat.messages.size() == 0) return false;
+  const Json* role = chat.messages.as_array().back().find("role");
+  return role && role->is_string() && role->as_string() == "assistant";
+}
+
 Result<PromptInfo> chat_prompt(const ServedModel& model, const Protocol& protocol, const ApiRequest& request) {
   if (!model.chat_template)
     return fail(ErrorCode::kUnsupported, "this model has no chat template", std::string(protocol.prompt_field));
@@ -96,8 +103,11 @@ Result<PromptInfo> chat_prompt(const ServedModel& model, const Protocol& protoco
   const auto bos = model.tokenizer->bos();
   if (request.add_special_tokens && bos && (info.ids.empty() || info.ids[0] != *bos))
     info.ids.insert(info.ids.begin(), *bos);
-  if (model.dialect)
-    info.inside_reasoning = text::reasoning_open(model.dialect->reasoning(), rendered->trusted_tail());
+  if (model.dialect) {
+    const bool continues = continues_answer(request.chat);
+    info.inside_reasoning = text::reasoning_open(model.dialect->reasoning(),
+                                                 continues ? rendered->continued_tail() : rendered->trusted_tail());
+  }
   return info;
 }
 

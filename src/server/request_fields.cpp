@@ -45,7 +45,7 @@ constexpr FieldSpec kShared[] = {
      .max = 100},
     {.name = "frequency_penalty", .type = kNumber, .about = "Over the output, by count.", .min = -2, .max = 2},
     {.name = "presence_penalty", .type = kNumber, .about = "Over the output, once a token.", .min = -2, .max = 2},
-    {.name = "seed", .type = kInteger, .about = "The same seed and request give the same answer.", .min = 0},
+    {.name = "seed", .type = kInteger, .about = "The same seed and request give the same answer; -1: one is drawn."},
     {.name = "logit_bias", .type = kObject, .about = "Token id to a value from -100 to 100 added to its logit."},
     {.name = "allowed_token_ids", .type = kTokenIds, .about = "Only these tokens are chosen.", .max = kMaxTokenIds},
     {.name = "banned_token_ids", .type = kTokenIds, .about = "These tokens are never chosen.", .max = kMaxTokenIds},
@@ -99,7 +99,7 @@ constexpr FieldSpec kShared[] = {
      .apis = kChatLike},
     {.name = "separate_reasoning", .type = kBool, .about = "false: reasoning stays in the text, as it was written.",
      .apis = kChatLike},
-    {.name = "enable_thinking", .type = kBool, .about = "Whether the model reasons first, where it can be told.",
+    {.name = "enable_thinking", .type = kBool, .about = "Whether the model reasons first, where it can be told; wins over an effort.",
      .apis = kChatLike},
 
     // Understood, and not built.

@@ -88,9 +88,8 @@ void read_sampling(Fields& fields, ApiRequest& request, const SamplingDefaults& 
                              .value_or(defaults.repetition_penalty.value_or(1)));
   s.frequency_penalty = static_cast<float>(fields.number("frequency_penalty").value_or(0));
   s.presence_penalty = static_cast<float>(fields.number("presence_penalty").value_or(0));
-  if (const auto seed = fields.integer("seed")) {
-    s.seed = static_cast<std::uint64_t>(*seed);
-  }
+  // Any int64, as OpenAI's; its bits are the seed. -1 says in other servers: any.
+  if (const auto seed = fields.integer("seed"); seed && *seed != -1) s.seed = static_cast<std::uint64_t>(*seed);
   read_logit_bias(fields, s, vocab);
   const Json* allowed = fields.get("allowed_token_ids");
   s.allowed_token_ids = fields.token_ids("allowed_token_ids", vocab);
@@ -199,9 +198,31 @@ void read_generation(Fields& fields, ApiRequest& request, const SamplingDefaults
   read_output(fields, request);
 }
 
-void set_effort(ReasoningOptions& reasoning, std::string effort) {
-  if (!reasoning.enabled) reasoning.enabled = effort != "none";
+namespace {
+
+void contradiction(Fields& fields, const std::string& one, const std::string& other) {
+  fields.fail_at(ErrorCode::kInvalidValue, one + " and " + other + " contradict each other", other);
+}
+
+}  // namespace
+
+void set_switch(Fields& fields, ReasoningOptions& reasoning, bool on, std::string path) {
+  if (reasoning.enabled.value_or(on) != on) return contradiction(fields, reasoning.enabled_by, path);
+  if (reasoning.enabled) return;
+  reasoning.enabled = on;
+  reasoning.enabled_by = std::move(path);
+}
+
+void set_effort(Fields& fields, ReasoningOptions& reasoning, std::string effort, std::string path) {
+  if (!reasoning.effort.empty() && reasoning.effort != effort)
+    return contradiction(fields, reasoning.effort_by, path);
   reasoning.effort = std::move(effort);
+  reasoning.effort_by = std::move(path);
+}
+
+void set_budget(ReasoningOptions& reasoning, std::int64_t tokens, std::string path) {
+  reasoning.budget = static_cast<std::int32_t>(tokens);
+  reasoning.budget_by = std::move(path);
 }
 
 void read_reasoning(Fields& fields, ApiRequest& request) {
@@ -210,12 +231,12 @@ void read_reasoning(Fields& fields, ApiRequest& request) {
     request.chat.kwargs = *kwargs;
     for (const char* name : {"enable_thinking", "thinking"}) {
       const Json* v = kwargs->find(name);
-      if (v && v->is_bool() && !r.enabled) r.enabled = v->as_bool();
+      if (v && v->is_bool()) set_switch(fields, r, v->as_bool(), std::string("chat_template_kwargs.") + name);
     }
   }
-  if (const auto on = fields.boolean("enable_thinking"); on && !r.enabled) r.enabled = on;
+  if (const auto on = fields.boolean("enable_thinking")) set_switch(fields, r, *on, "enable_thinking");
   if (const auto budget = fields.integer("thinking_token_budget"); budget && *budget >= 0)
-    r.budget = static_cast<std::int32_t>(*budget);
+    set_budget(r, *budget, "thinking_token_budget");
   r.show = fields.boolean("include_reasoning").value_or(r.show);
   r.separate = fields.boolean("separate_reasoning").value_or(r.separate);
 }
@@ -228,10 +249,15 @@ void check_min_tokens(Fields& fields, const ApiRequest& request) {
 
 /// Unknown fields are listed, not refused: clients send many. strict_params refuses them.
 Result<ApiRequest> finish_request(ApiRequest request, Fields& fields) {
-  const bool strict = fields.boolean("strict_params").value_or(false);
+  request.strict = fields.boolean("strict_params").value_or(false);
   if (!fields.ok()) return std::unexpected(*fields.error());
   for (std::string& name : fields.unread()) request.ignored.push_back(std::move(name));
-  if (!strict || request.ignored.empty()) return request;
+  if (auto ok = check_strict(request); !ok) return std::unexpected(ok.error());
+  return request;
+}
+
+Result<void> check_strict(const ApiRequest& request) {
+  if (!request.strict || request.ignored.empty()) return {};
   return fail(ErrorCode::kUnsupported, "with strict_params: a field that has no effect here",
               request.ignored.front());
 }

@@ -20,16 +20,20 @@ std::vector<FieldSpec> with_shared(Api api, std::span<const FieldSpec> own);
 /// those of the template and of reasoning. REQUIRES fields over a table of with_shared(request.output.api, ...).
 void read_generation(Fields& fields, ApiRequest& request, const SamplingDefaults& defaults, std::int32_t vocab);
 /// chat_template_kwargs, thinking_token_budget, include_reasoning, separate_reasoning, enable_thinking. Call it when
-/// what the protocol itself says of reasoning is in `request` already: that wins.
+/// what the protocol itself says of reasoning is in `request` already.
 void read_reasoning(Fields& fields, ApiRequest& request);
 /// strict_params, ignored fields; the error if there was one.
 Result<ApiRequest> finish_request(ApiRequest request, Fields& fields);
+/// The error of a strict request of which a field has no effect.
+Result<void> check_strict(const ApiRequest& request);
 
 /// min_tokens against max_tokens, once both are read.
 void check_min_tokens(Fields& fields, const ApiRequest& request);
-/// An effort of reasoning ("none", "minimal", "low", "medium", "high", "xhigh", "max") that was asked for: it also
-/// says whether to reason at all, unless that is said already.
-void set_effort(ReasoningOptions& reasoning, std::string effort);
+/// What a request says of reasoning, with the path of the field that says it. Switches win over efforts ("none" is one
+/// and says off, the others say on); two switches, or two efforts, that differ are an error that names both.
+void set_switch(Fields& fields, ReasoningOptions& reasoning, bool on, std::string path);
+void set_effort(Fields& fields, ReasoningOptions& reasoning, std::string effort, std::string path);
+void set_budget(ReasoningOptions& reasoning, std::int64_t tokens, std::string path);
 inline constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
 
 /// messages, documents, template flags of Chat Completions.

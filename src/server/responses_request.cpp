@@ -282,7 +282,7 @@ void Parser::keep(std::string input) {
 void Parser::read_reasoning_member() {
   auto inner = fields_.nested("reasoning");
   if (!inner) return;
-  if (auto effort = inner->string("effort")) set_effort(request_.output.reasoning, std::move(*effort));
+  if (auto effort = inner->string("effort")) set_effort(*inner, request_.output.reasoning, std::move(*effort), "reasoning.effort");
   for (const char* name : {"summary", "generate_summary"}) inner->string(name);
   fields_.absorb(*inner);
 }

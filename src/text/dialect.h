@@ -43,6 +43,7 @@ struct DetectedDialect {
   const Dialect* dialect = nullptr;  ///< never null: the generic dialect where nothing is recognised
   ReasoningMarkers reasoning;
   std::string evidence;  ///< what decided it, for people ("<tool_call> with a JSON object in the template")
+  bool known = true;     ///< false: the template's own dialect is one that cannot be read; `dialect` stands in for it
 };
 
 /// Reads the markers that a template's source holds; never renders. An empty source gives the generic dialect.

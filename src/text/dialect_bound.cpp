@@ -63,6 +63,7 @@ BoundForm BoundDialectImpl::bind_form(const CallForm& form) {
   }
   out.separator = bind(form.separator);
   out.call_open = bind(form.call_open);
+  out.aside_close = bind(form.aside_close);
   out.lead = bind(form.lead);
   out.id_mark = bind(form.id_mark);
   out.name_end = bind(form.name_end);

@@ -48,7 +48,7 @@ struct BoundForm {
   std::vector<Literal> open;       ///< behind open[0]
   Literal separator;
   std::vector<Literal> close;
-  Literal call_open, lead, id_mark, name_end, args_open, args_close, call_close;
+  Literal call_open, aside_close, lead, id_mark, name_end, args_open, args_close, call_close;
   BoundTags tags;
 };
 

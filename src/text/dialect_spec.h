@@ -4,7 +4,8 @@
 //
 //   run  = open[0] open[1].. call { separator call } close[0] close[1]
 //   call = call_open  OBJECT                                                   call_close      head kObject
-//        | call_open  lead NAME [id_mark ID] name_end args_open ARGS args_close  call_close      head kNamed
+//        | call_open [WORDS aside_close] lead NAME [id_mark ID] name_end args_open ARGS args_close  call_close      head kNamed
+//   WORDS  = anything short without the beginning of aside_close, and read over: which server has the tool
 //   OBJECT = a JSON object with members for name, arguments and maybe an id (kNameKeys, ...)
 //   ARGS   = kJson:   a JSON object
 //            kTags:   { key_open KEY key_end value_open VALUE value_close }      args_close ends them, and is required
@@ -62,6 +63,7 @@ struct CallForm {
   std::string_view separator{};
   std::array<std::string_view, 2> close{};
   std::string_view call_open{};
+  std::string_view aside_close{};   ///< call_open opens something that is no part of the call, and this closes it
   Head head = Head::kObject;
   std::string_view lead{};
   std::string_view name_prefix{};   ///< may precede the name and is no part of it

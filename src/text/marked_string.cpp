@@ -20,4 +20,12 @@ std::string_view MarkedString::trusted_tail() const {
   return std::string_view(text).substr(from);
 }
 
+std::string_view MarkedString::continued_tail() const {
+  if (untrusted.empty() || untrusted.back().second != text.size()) return trusted_tail();
+  std::size_t first = untrusted.size() - 1;
+  while (first > 0 && untrusted[first - 1].second == untrusted[first].first) --first;
+  const std::size_t from = first == 0 ? 0 : untrusted[first - 1].second;
+  return std::string_view(text).substr(from);
+}
+
 }  // namespace barg::text

@@ -26,6 +26,10 @@ struct MarkedString {
   /// What the template wrote behind the last byte of a client: where a rendered prompt says whether reasoning is
   /// open. Views `text`.
   std::string_view trusted_tail() const;
+
+  /// The same of a prompt that goes on with its last message (`continue_final_message`): what that message says counts,
+  /// and what the template wrote since the message before it.
+  std::string_view continued_tail() const;
 };
 
 }  // namespace barg::text

@@ -79,6 +79,7 @@ bool FormReader::absent(Part part) const {
   const bool named = form_->form->head == Head::kNamed;
   switch (part) {
     case Part::kCallOpen: return form_->call_open.empty();
+    case Part::kAside: return form_->aside_close.empty();
     case Part::kObject: return named;
     case Part::kLead: return !named || form_->lead.empty();
     case Part::kName:
@@ -132,6 +133,7 @@ FormReader::Took FormReader::part(Symbol s, Pushback& again) {
   const CallForm& form = *form_->form;
   switch (part_) {
     case Part::kCallOpen: return literal(form_->call_open, true, s, again);
+    case Part::kAside: return aside(s, again);
     case Part::kObject: return object(s);
     case Part::kLead: return literal(form_->lead, true, s, again);
     case Part::kName: return name(s);
@@ -188,6 +190,14 @@ FormReader::Took FormReader::id_mark(Symbol s) {
   part_ = found == 0 ? Part::kId : Part::kNameEnd;
   word_.clear();
   if (found == 1) next_part();
+  return Took::kYes;
+}
+
+/// What stands here is read over. Nothing in it may look like its end.
+FormReader::Took FormReader::aside(Symbol s, Pushback& again) {
+  if (matching_ || same(form_->aside_close[0], s)) return literal(form_->aside_close, true, s, again);
+  if (is_token(s) || word_.size() == kMaxName) return Took::kBad;
+  word_ += static_cast<char>(s);
   return Took::kYes;
 }
 

@@ -45,7 +45,7 @@ class FormReader {
  private:
   enum class Phase : std::uint8_t { kOpening, kCall, kBetween, kClosing };
   enum class Part : std::uint8_t {
-    kCallOpen, kObject, kLead, kName, kIdMark, kId, kNameEnd, kArgsOpen, kArgs, kArgsClose, kCallClose, kEnd
+    kCallOpen, kAside, kObject, kLead, kName, kIdMark, kId, kNameEnd, kArgsOpen, kArgs, kArgsClose, kCallClose, kEnd
   };
   enum class Took : std::uint8_t { kYes, kNo, kGaveBack, kBad };
 
@@ -61,6 +61,7 @@ class FormReader {
   Took id_mark(Symbol s);
   std::string undecided() const;
   Took literal(const Literal& literal, bool required, Symbol s, Pushback& again);
+  Took aside(Symbol s, Pushback& again);
   Took object(Symbol s);
   Took name(Symbol s);
   Took id(Symbol s);
@@ -89,7 +90,7 @@ class FormReader {
   bool args_begun_ = false;
   bool gave_back_ = false;   ///< the tags gave a bad symbol back themselves
   OneOf match_;
-  std::string word_;         ///< name or id as written
+  std::string word_;         ///< name, id or aside as written
 };
 
 }  // namespace barg::text

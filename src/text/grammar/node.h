@@ -84,10 +84,10 @@ struct ArrayNode {
   /// Each option of the ChoiceNode `items` at most once (the front end has made every option one value, pairwise
   /// different; at most 64). REQUIRES an empty prefix.
   bool each_once = false;
-  /// At least min_contains items that match `contains` (itself a subset of what the place allows is not required: the
-  /// machine counts an item when it derives from both... see contains_items). kNoNode: no such bound.
-  NodeId contains = kNoNode;       ///< what an item that counts looks like (already intersected with `items`)
-  NodeId not_contains = kNoNode;   ///< an item that does not count (items without contains); only read with max_contains
+  /// min_contains..max_contains items must match `contains`. The machine may read an item either way; with a maximum the
+  /// two must be disjoint (not_contains), without one an item that matches may also go uncounted.
+  NodeId contains = kNoNode;       ///< an item that counts, already intersected with its place; kNoNode: no such bound
+  NodeId not_contains = kNoNode;   ///< an item that does not count; REQUIRED with max_contains, else kNoNode (`items` is used)
   std::int64_t min_contains = 1;
   std::int64_t max_contains = kUnbounded;
 };
