@@ -67,6 +67,7 @@ class Machine {
     Walk& operator=(const Walk&) = delete;
     const State* next(const State* from, std::uint8_t byte);       ///< nullptr: dead
     const State* next_token(const State* from, TokenId id);
+    std::vector<TokenId> tokens(const State* from);                ///< as Machine::tokens
     StatePtr keep(const State* state);                             ///< beyond the Walk
 
    private:
@@ -76,6 +77,8 @@ class Machine {
 
   /// All bytes that any text of the language may need: each must be a usable single-byte token of the vocabulary.
   std::vector<std::uint8_t> alphabet() const;
+  /// The ids of all TokenNodes, ascending: each must be usable too.
+  std::vector<TokenId> token_alphabet() const;
 
  private:
   struct Impl;
