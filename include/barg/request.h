@@ -15,6 +15,8 @@
 
 namespace barg {
 
+class Constraint;  // barg/constraint.h
+
 /// Lower value = served first. Waiting ages a request into the next class.
 enum class Priority : std::uint8_t { kInteractive = 0, kStandard = 1, kBatch = 2 };
 
@@ -28,8 +30,8 @@ struct ReasoningLimit {
   std::vector<TokenId> close;  ///< what ends it, at least one id; begin and close in [0, vocab), at most 64 each
 };
 
-/// How one token is chosen. Order of operations (src/README.md, numerics): masks (allowed, banned, min_tokens)
-/// -> logit_bias -> repetition, frequency, presence -> temperature -> min_p -> top_k -> top_p -> Gumbel draw.
+/// How one token is chosen. Order of operations (src/README.md, numerics): masks (constraint, allowed, banned,
+/// min_tokens) -> logit_bias -> repetition, frequency, presence -> temperature -> min_p -> top_k -> top_p -> Gumbel draw.
 struct SamplingParams {
   float temperature = 1.0F;         ///< [0, 2]; 0 = greedy
   float top_p = 1.0F;               ///< (0, 1]
@@ -47,6 +49,10 @@ struct SamplingParams {
   bool ignore_eos = false;       ///< the model's own end tokens do not stop (stop_token_ids still do)
   std::vector<TokenId> stop_token_ids;
   std::optional<ReasoningLimit> reasoning;      ///< comes before all masks
+  /// The whole output belongs to its language, behind the reasoning block where `reasoning` says that there may be one:
+  /// the model may open one only with its first token, may not end inside it, and has to close it while max_tokens
+  /// leave room for the shortest output. Not with min_tokens or ignore_eos; max_tokens >= min_tokens() of it.
+  std::shared_ptr<const Constraint> constraint;
   std::optional<std::int32_t> logprobs;         ///< top alternatives per output token, 0..20; absent = none
   std::optional<std::int32_t> prompt_logprobs;  ///< the same for the prompt; bypasses cache reads
 };
@@ -95,6 +101,10 @@ struct TokenLogprobs {
 struct OutputToken {
   TokenId id = kNoToken;
   std::optional<TokenLogprobs> logprobs;
+  /// What would have been drawn could not have been completed within max_tokens, or would have let reasoning take the
+  /// answer's room: this was drawn among the rest (only with a constraint). The output was shaped by its length, also
+  /// if it ends with an end token.
+  bool for_length = false;
 };
 
 /// Timing and counts of one request, complete in its last event. Times are seconds of the engine's clock.

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "barg/constraint.h"
+
 namespace barg::engine {
 namespace {
 
@@ -65,6 +67,29 @@ Result<void> check_ids(const SamplingParams& s, std::int32_t vocab) {
   return {};
 }
 
+/// A constrained output is whole: nothing may prolong it or cut it.
+Result<void> check_constraint(const Request& request, const EngineInfo& info) {
+  const SamplingParams& s = request.sampling;
+  if (s.constraint == nullptr) return {};
+  const auto never = [](const char* param) {
+    return fail(ErrorCode::kInvalidValue,
+                std::string(param) + " cannot be given with a structured output, which ends where it is complete", param);
+  };
+  if (s.min_tokens > 0) return never("min_tokens");
+  if (s.ignore_eos) return never("ignore_eos");
+  std::int64_t needed = s.constraint->min_tokens();
+  if (s.reasoning && s.reasoning->open) needed += static_cast<std::int64_t>(s.reasoning->close.size());
+  const std::string shortest = "the shortest answer of the requested form takes " + std::to_string(needed) + " tokens";
+  if (s.max_tokens < needed) {
+    return fail(ErrorCode::kInvalidValue, "max_tokens must be at least " + std::to_string(needed) + ": " + shortest,
+                "max_tokens");
+  }
+  const std::int64_t room = info.max_model_len - static_cast<std::int64_t>(request.prompt.size());
+  if (room >= needed) return {};
+  return fail(ErrorCode::kContextLengthExceeded,
+              shortest + ", and behind the prompt the context length leaves " + std::to_string(room), "prompt");
+}
+
 }  // namespace
 
 Result<void> validate_request(const Request& request, const EngineInfo& info) {
@@ -85,7 +110,7 @@ Result<void> validate_request(const Request& request, const EngineInfo& info) {
                     std::to_string(info.max_model_len) + " tokens including the output",
                 "prompt");
   }
-  return {};
+  return check_constraint(request, info);
 }
 
 }  // namespace barg::engine

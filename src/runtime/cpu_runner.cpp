@@ -115,9 +115,10 @@ void CpuRunner::Impl::run() {
 }
 
 void CpuRunner::Impl::execute(AddSequence&& command) {
-  Sampler sampler(command.request, command.choice, parts.info.vocab_size, parts.info.end_ids);
   const auto prompt = static_cast<std::int32_t>(command.request->prompt.size());
-  sampler.reserve(std::clamp(parts.info.max_model_len - prompt, 0, command.request->sampling.max_tokens));
+  const std::int32_t most = std::clamp(parts.info.max_model_len - prompt, 0, command.request->sampling.max_tokens);
+  Sampler sampler(command.request, command.choice, parts.info.vocab_size, parts.info.end_ids, most);
+  sampler.reserve(most);
   const bool added =
       sequences.try_emplace(command.seq, SequenceState{std::move(command.request), std::move(sampler)})
           .second;

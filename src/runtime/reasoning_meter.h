@@ -20,8 +20,11 @@ class ReasoningMeter {
   /// The next token, or kNoToken where the model chooses.
   TokenId forced() const {
     const auto spent = used_ + static_cast<std::int64_t>(close_);  // a begun marker may turn out to be none
-    return inside_ && spent >= limit_->budget ? limit_->close[close_] : kNoToken;
+    return inside_ && spent >= limit_->budget ? closing() : kNoToken;
   }
+  bool inside() const { return inside_; }
+  /// The closing marker's id that follows those which the last outputs are. REQUIRES inside().
+  TokenId closing() const { return limit_->close[close_]; }
   void push(TokenId id);
   /// The state behind exactly these outputs.
   void replay(std::span<const TokenId> outputs);

@@ -53,7 +53,7 @@ class RowEditor {
 }  // namespace
 
 Sampler::Sampler(std::shared_ptr<const Request> request, std::int32_t choice, std::int32_t vocab_size,
-                 std::vector<TokenId> end_ids)
+                 std::vector<TokenId> end_ids, std::int32_t most_outputs)
     : request_(std::move(request)),
       choice_(choice),
       vocab_size_(vocab_size),
@@ -63,7 +63,7 @@ Sampler::Sampler(std::shared_ptr<const Request> request, std::int32_t choice, st
                      request_->sampling.presence_penalty != 0.0F),
       allowed_(sorted_unique(request_->sampling.allowed_token_ids)) {
   CHECK(request_->sampling.seed.has_value());
-  if (request_->sampling.reasoning) reasoning_.emplace(*request_->sampling.reasoning);
+  if (Guide::needed(request_->sampling)) guide_.emplace(request_->sampling, most_outputs);
   if (!has_penalties_) return;
   counts_.assign(static_cast<std::size_t>(vocab_size_), 0);
   if (request_->sampling.repetition_penalty != 1.0F) {
@@ -82,7 +82,7 @@ void Sampler::reserve(std::int32_t outputs) {
 
 void Sampler::remember(TokenId id) {
   outputs_.push_back(id);
-  if (reasoning_) reasoning_->push(id);
+  if (guide_) guide_->push(id);
   if (has_penalties_ && counts_[static_cast<std::size_t>(id)]++ == 0) output_ids_.push_back(id);
 }
 
@@ -97,16 +97,16 @@ void Sampler::rewind(std::int32_t output_index) {
   CHECK(output_index >= 0 && static_cast<std::size_t>(output_index) <= outputs_.size());
   if (outputs_.size() == static_cast<std::size_t>(output_index)) return;
   while (outputs_.size() > static_cast<std::size_t>(output_index)) forget_last();
-  if (reasoning_) reasoning_->replay(outputs_);
+  if (guide_) guide_->rewind(outputs_);
 }
 
 bool Sampler::plain_greedy(std::int32_t output_index) const {
   const SamplingParams& p = request_->sampling;
   return p.temperature == 0.0F && !has_penalties_ && p.logit_bias.empty() && allowed_.empty() &&
-         p.banned_token_ids.empty() && output_index >= p.min_tokens;
+         p.banned_token_ids.empty() && output_index >= p.min_tokens && p.constraint == nullptr;
 }
 
-void Sampler::adjust(const Row& row, std::int32_t output_index, SampleScratch& scratch) const {
+void Sampler::adjust(const Row& row, bool may_end, SampleScratch& scratch) const {
   const SamplingParams& p = request_->sampling;
   RowEditor edit(row, scratch);
   const auto mask = [&](const std::vector<TokenId>& ids) {
@@ -115,7 +115,7 @@ void Sampler::adjust(const Row& row, std::int32_t output_index, SampleScratch& s
     }
   };
   mask(p.banned_token_ids);
-  if (output_index < p.min_tokens) {
+  if (!may_end) {
     mask(end_ids_);
     mask(p.stop_token_ids);
   }
@@ -139,14 +139,14 @@ void Sampler::adjust(const Row& row, std::int32_t output_index, SampleScratch& s
   }
 }
 
-/// Only the listed ids take part: few, so they are looked at one by one.
-TokenId Sampler::choose_allowed(std::span<const float> logits, const NoiseKey& key,
-                                SampleScratch& scratch) const {
+/// Only the listed ids take part: they are looked at one by one.
+TokenId Sampler::choose_listed(std::span<const float> logits, std::span<const TokenId> ids, const NoiseKey& key,
+                               SampleScratch& scratch) const {
   const SamplingParams& p = request_->sampling;
   if (p.temperature == 0.0F) {
     TokenId best = kNoToken;
     float value = kMasked;
-    for (const TokenId id : allowed_) {
+    for (const TokenId id : ids) {
       if (!(logits[static_cast<std::size_t>(id)] > value)) continue;
       value = logits[static_cast<std::size_t>(id)];
       best = id;
@@ -155,7 +155,7 @@ TokenId Sampler::choose_allowed(std::span<const float> logits, const NoiseKey& k
   }
   auto& candidates = scratch.candidates;
   candidates.clear();
-  for (const TokenId id : allowed_) {
+  for (const TokenId id : ids) {
     const float x = logits[static_cast<std::size_t>(id)];
     if (x != kMasked)
       candidates.push_back({id, static_cast<double>(x) / static_cast<double>(p.temperature), 0});
@@ -167,13 +167,8 @@ TokenId Sampler::choose_allowed(std::span<const float> logits, const NoiseKey& k
   return draw(candidates, key);
 }
 
-TokenId Sampler::choose(const Row& row, std::int32_t output_index, SampleScratch& scratch) const {
+TokenId Sampler::choose_any(const Row& row, const NoiseKey& key, SampleScratch& scratch) const {
   const SamplingParams& p = request_->sampling;
-  adjust(row, output_index, scratch);
-  const NoiseKey key{
-      *p.seed, static_cast<std::uint32_t>(choice_),
-      static_cast<std::uint32_t>(request_->prompt.size() + static_cast<std::size_t>(output_index))};
-  if (!allowed_.empty()) return choose_allowed(row.logits, key, scratch);
   const TokenId top = first_max(row);
   if (top == kNoToken || p.temperature == 0.0F) return top;
 
@@ -195,21 +190,55 @@ TokenId Sampler::choose(const Row& row, std::int32_t output_index, SampleScratch
   return draw(candidates, key);
 }
 
+/// Few ids are looked at one by one; of many, the others leave the row.
+TokenId Sampler::choose_among(const Row& row, const TokenSet& set, const NoiseKey& key, SampleScratch& scratch) const {
+  if (allowed_.empty() && list_ids(set, scratch)) return choose_listed(row.logits, scratch.ids, key, scratch);
+  keep_only(row, set.words);
+  return allowed_.empty() ? choose_any(row, key, scratch) : choose_listed(row.logits, allowed_, key, scratch);
+}
+
+OutputToken Sampler::choose(const Row& row, std::int32_t output_index, const Guidance& guidance,
+                            SampleScratch& scratch) const {
+  const SamplingParams& p = request_->sampling;
+  adjust(row, output_index >= p.min_tokens && !guidance.unended, scratch);
+  const NoiseKey key{
+      *p.seed, static_cast<std::uint32_t>(choice_),
+      static_cast<std::uint32_t>(request_->prompt.size() + static_cast<std::size_t>(output_index))};
+  OutputToken out;
+  if (guidance.mask) {
+    const TokenMask& mask = *guidance.mask;
+    out.id = choose_among(row, mask.language, key, scratch);
+    if (out.id == kNoToken || mask.fits.has(out.id)) return out;
+    out.for_length = true;
+    out.id = choose_among(row, mask.fits, key, scratch);
+  } else {
+    out.id = allowed_.empty() ? choose_any(row, key, scratch) : choose_listed(row.logits, allowed_, key, scratch);
+  }
+  return out;
+}
+
 std::optional<OutputToken> Sampler::sample(const RawRow& raw, std::int32_t output_index,
                                            SampleScratch& scratch) {
   rewind(output_index);
   const Row row = sampled_part(raw, vocab_size_);
   if (!finite(row)) return std::nullopt;
   const SamplingParams& p = request_->sampling;
-  // Logprobs are of the raw row, which adjust() overwrites; they need the chosen id, which comes after it.
+  // Logprobs are of the raw row, which choose() overwrites; they need the chosen id, which comes after it.
   std::vector<float> logits, block_max;
   if (p.logprobs && !plain_greedy(output_index)) {
     logits.assign(row.logits.begin(), row.logits.end());
     block_max.assign(row.block_max.begin(), row.block_max.end());
   }
+  const Guidance guidance = guide_ ? guide_->next() : Guidance{};
   OutputToken out;
-  out.id = forced();
-  if (out.id == kNoToken) out.id = plain_greedy(output_index) ? first_max(row) : choose(row, output_index, scratch);
+  if (guidance.forced != kNoToken) {
+    out.id = guidance.forced;
+    out.for_length = guidance.for_length;
+  } else if (plain_greedy(output_index)) {
+    out.id = first_max(row);
+  } else {
+    out = choose(row, output_index, guidance, scratch);
+  }
   if (out.id == kNoToken) return std::nullopt;
   if (p.logprobs) {
     out.logprobs =

@@ -149,6 +149,37 @@ SampleScratch::SampleScratch(const ops::OpTable& table, std::int32_t vocab_size)
   blocks.resize(maxima.size());
   stale.resize(maxima.size());
   hits.resize(kDrawBlocks * kBlock);
+  ids.reserve(kListed);
+}
+
+bool list_ids(const TokenSet& set, SampleScratch& scratch) {
+  if (set.count > kListed) return false;
+  scratch.ids.clear();
+  for (std::size_t w = 0; w < set.words.size(); ++w) {
+    for (std::uint64_t bits = set.words[w]; bits != 0; bits &= bits - 1) {
+      scratch.ids.push_back(static_cast<TokenId>(w * 64 + static_cast<std::size_t>(std::countr_zero(bits))));
+    }
+  }
+  return true;
+}
+
+void keep_only(const Row& row, std::span<const std::uint64_t> words) {
+  static_assert(kBlock == 64, "a block of logits is a word of a mask");
+  CHECK(words.size() == row.block_max.size());
+  for (std::size_t b = 0; b < words.size(); ++b) {
+    const auto block = row.logits.subspan(b * kBlock, std::min(kBlock, row.logits.size() - b * kBlock));
+    const std::uint64_t others = ~words[b] & (~std::uint64_t{0} >> (64 - block.size()));
+    if (others == 0) continue;
+    if (words[b] == 0) {
+      std::fill(block.begin(), block.end(), kMasked);
+      row.block_max[b] = kMasked;
+      continue;
+    }
+    for (std::uint64_t bits = others; bits != 0; bits &= bits - 1) {
+      block[static_cast<std::size_t>(std::countr_zero(bits))] = kMasked;
+    }
+    row.block_max[b] = block_maximum(row.logits, b);
+  }
 }
 
 float block_maximum(std::span<const float> logits, std::size_t b) {

@@ -22,6 +22,7 @@
 #include <span>
 #include <vector>
 
+#include "barg/constraint.h"
 #include "barg/types.h"
 #include "ops.h"
 #include "runtime/gumbel.h"
@@ -61,7 +62,15 @@ struct SampleScratch {
   std::vector<std::int32_t> blocks;   // [blocks]
   std::vector<std::uint8_t> stale;    // [blocks]: the maximum must be computed again; all 0 between calls
   std::vector<std::int32_t> hits;
+  std::vector<TokenId> ids;           // room for kListed of them
 };
+
+/// So many ids of a set are cheaper one by one than as a masked row.
+inline constexpr std::int32_t kListed = 2048;
+/// scratch.ids = the set, ascending. False: it has more than kListed.
+bool list_ids(const TokenSet& set, SampleScratch& scratch);
+/// Masks all others. `words` as in TokenSet, one for each of block_max; true maxima before and after.
+void keep_only(const Row& row, std::span<const std::uint64_t> words);
 
 /// The largest logit's lowest id; kNoToken if all are -inf.
 TokenId first_max(const Row& row);

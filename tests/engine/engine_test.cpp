@@ -9,6 +9,7 @@
 #include "engine/engine_impl.h"
 #include "support/engine_client.h"
 #include "support/engine_fake.h"
+#include "support/token_language.h"
 
 namespace barg::engine {
 namespace {
@@ -399,6 +400,41 @@ TEST_P(EngineTest, RefusesWhatCannotBe) {
   const auto refused = engine.metrics().rejections;
   EXPECT_EQ(refused[static_cast<std::size_t>(Rejection::kTooLong)], 1U);
   EXPECT_EQ(refused[static_cast<std::size_t>(Rejection::kInvalid)], 1U);
+}
+
+TEST_P(EngineTest, RefusesWhatWouldCutOrProlongAConstrainedOutput) {
+  auto& engine = start();
+  EngineClient client(engine);
+  std::vector<test::TokenLanguage::State> states(4);
+  for (std::size_t i = 0; i < 3; ++i) states[i].next = {{static_cast<TokenId>(10 + i), i + 1}};
+  states[3].accepting = true;
+  auto r = request_of(3, 3);
+  r.sampling.constraint =
+      std::make_shared<test::TokenLanguage>(engine.info().vocab_size, states, engine.info().end_ids);
+  EXPECT_TRUE(client.try_submit(r));
+  const auto refused = [&](const Request& bad, const char* param, const char* part) {
+    const auto id = client.try_submit(bad);
+    ASSERT_FALSE(id);
+    EXPECT_EQ(id.error().param, param);
+    EXPECT_NE(id.error().message.find(part), std::string::npos) << id.error().message;
+  };
+  auto bad = r;
+  bad.sampling.max_tokens = 2;
+  refused(bad, "max_tokens", "at least 3");
+  bad.sampling.max_tokens = 4;
+  bad.sampling.reasoning = ReasoningLimit{.budget = 5, .open = true, .begin = {}, .close = {7, 8}};
+  refused(bad, "max_tokens", "at least 5");
+  bad.sampling.max_tokens = 5;
+  EXPECT_TRUE(client.try_submit(bad));
+  bad = r;
+  bad.sampling.ignore_eos = true;
+  refused(bad, "ignore_eos", "structured output");
+  bad = r;
+  bad.sampling.min_tokens = 1;
+  refused(bad, "min_tokens", "structured output");
+  bad = request_of(static_cast<std::size_t>(engine.info().max_model_len) - 2, 3);
+  bad.sampling.constraint = r.sampling.constraint;
+  refused(bad, "prompt", "leaves 2");
 }
 
 TEST_P(EngineTest, SubmitFromManyThreads) {
