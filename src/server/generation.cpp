@@ -5,7 +5,9 @@
 #include <optional>
 
 #include "base/env.h"
+#include "base/hash.h"
 #include "base/log.h"
+#include "server/answer_settings.h"
 #include "server/api_error.h"
 #include "server/capture.h"
 #include "server/handlers.h"
@@ -16,6 +18,10 @@
 
 namespace barg::server {
 namespace {
+
+/// A body up to here is digested on the io thread: about 50 us.
+constexpr std::size_t kDigestedAtOnce = 64 << 10;
+constexpr int kClientGone = 499;  ///< as the access log has it
 
 bool wants_capture(const HttpRequest& request) {
   const std::string* value = request.header("x-capture");
@@ -56,8 +62,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void refuse(const Error& error);
   void cancel_all();
   HttpResponse decorated(HttpResponse response) const;
-  void prepare_capture(std::string_view api_key);
-  void keep_capture(int status);
+  void begin_capture(const ServedModel* model, std::time_t now);
+  void keep_capture(int status, std::optional<Capture::Failure> failure = {});
 
   const std::shared_ptr<ServerState> state_;
   const Protocol& protocol_;
@@ -70,20 +76,28 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<RequestId> ids_;
   std::vector<bool> begun_, paused_;  ///< per request: has had an event; waits for the reader
   bool streaming_ = false;
+  bool headed_ = false;  ///< the head of a stream is out
   std::string events_;  ///< of the current event; its memory serves every token
   bool behind_ = false;  ///< the reader is
   bool over_ = false;    ///< answered, or nobody listens: events are ignored
   std::vector<std::string> ignored_;
   std::int32_t clamped_max_tokens_ = 0;
-  std::optional<Capture> capture_;
+  const std::string answer_id_ = mint_response_id(protocol_.id_prefix);
+  std::unique_ptr<Capture> capture_;  ///< io thread, but for begin_capture(); until it is kept
+  std::string capture_id_;            ///< of X-Capture, where captures are on
 };
 
 void Generation::start() {
   listen();
+  if (wants_capture(request_) && state_->captures->on()) {
+    capture_ = std::make_unique<Capture>(answer_id_, key_owner(asking_key(*state_, request_)), *state_->captures);
+    capture_id_ = capture_->id();
+  }
   const bool queued = state_->pool->submit([self = shared_from_this()] {
     const std::string api_key(asking_key(*self->state_, self->request_));
-    auto prepared = prepare(*self->state_, self->protocol_, self->request_, api_key, std::time(nullptr));
-    if (prepared && wants_capture(self->request_)) self->prepare_capture(api_key);
+    const std::time_t now = std::time(nullptr);
+    auto prepared = prepare(*self->state_, self->protocol_, self->request_, api_key, now);
+    self->begin_capture(prepared ? prepared->model : nullptr, now);
     self->request_.body = {};
     auto responder = self->responder_;
     if (!prepared) {
@@ -92,22 +106,46 @@ void Generation::start() {
       responder->post([self, p = std::move(*prepared)]() mutable { self->launch(std::move(p)); });
     }
   });
-  if (!queued)
-    refuse({ErrorCode::kUnavailable, "too many requests are being prepared, try again later", "", 1});
+  if (queued) return;
+  begin_capture(nullptr, std::time(nullptr));
+  refuse({ErrorCode::kUnavailable, "too many requests are being prepared, try again later", "", 1});
 }
 
-void Generation::prepare_capture(std::string_view api_key) {
-  if (state_->captures->on()) capture_.emplace(request_, key_owner(api_key), state_->captures->max_bytes());
-}
-
-void Generation::keep_capture(int status) {
+/// `model`: null where the request is refused before it has one; then the one that its body names, if any.
+void Generation::begin_capture(const ServedModel* model, std::time_t now) {
   if (!capture_) return;
-  if (auto capsule = capture_->capsule(status))
-    state_->captures->put(capture_->id(), capture_->owner(), std::move(*capsule));
+  if (model == nullptr) {
+    const auto body = parse_json(request_.body);
+    const auto named = body ? find_model(*state_, *body) : Result<const ServedModel*>(nullptr);
+    if (named) model = *named;
+  }
+  Capture::Facts facts;
+  facts.build = state_->build.version + " " + state_->build.git;
+  facts.created = static_cast<std::int64_t>(now);
+  std::tm local{};
+  if (localtime_r(&now, &local) != nullptr) facts.utc_offset = local.tm_gmtoff;
+  if (model != nullptr) {
+    const EngineInfo& info = model->engine->info();
+    facts.model = Json::object({{"name", model->names.front()},
+                                {"digest", info.model_digest},
+                                {"numerics_id", info.numerics_id}});
+    facts.settings = answer_settings(*model, {.strip_volatile_lines = state_->options.strip_volatile_lines,
+                                              .stores_responses = state_->responses->enabled()});
+    facts.fingerprint = model->fingerprint;
+  }
+  capture_->begin(std::move(facts), request_);
+}
+
+/// Before the answer's last byte is sent: GET /v1/captures/{id} goes through the same pool, behind it.
+void Generation::keep_capture(int status, std::optional<Capture::Failure> failure) {
+  if (!capture_) return;
+  const std::shared_ptr<Capture> capture = std::move(capture_);
+  capture->end(status, std::move(failure));
+  if (!state_->text_pool->submit([state = state_, capture] { capture->keep(); })) capture->keep();
 }
 
 HttpResponse Generation::decorated(HttpResponse response) const {
-  if (capture_ && !capture_->id().empty()) response.headers.emplace_back("x-barg-capture", capture_->id());
+  if (!capture_id_.empty()) response.headers.emplace_back("x-barg-capture", capture_id_);
   if (!ignored_.empty()) response.headers.emplace_back("x-barg-ignored", ignored_header(ignored_));
   if (clamped_max_tokens_ > 0)
     response.headers.emplace_back("x-barg-max-tokens", std::to_string(clamped_max_tokens_));
@@ -121,12 +159,11 @@ void Generation::launch(Prepared prepared) {
   ignored_ = std::move(prepared.ignored);
   clamped_max_tokens_ = prepared.clamped_max_tokens;
   streaming_ = prepared.output.stream;
-  const ResponseMeta meta{.id = mint_response_id(protocol_.id_prefix),
+  const ResponseMeta meta{.id = answer_id_,
                           .model = model.names.front(),
                           .fingerprint = model.fingerprint,
                           .created = static_cast<std::int64_t>(prepared.created)};
-  if (capture_) capture_->begin(meta, engine_->info(), state_->build.version + " " + state_->build.git);
-  if (!capture_ && wants_capture(request_)) ignored_.emplace_back("X-Capture");
+  if (capture_id_.empty() && wants_capture(request_)) ignored_.emplace_back("X-Capture");
   attach(meta, prepared.output);
   stream_.emplace(meta, std::move(prepared.output), prepared.n, std::move(prepared.prompts), *model.tokenizer,
                   model.dialect);
@@ -140,6 +177,7 @@ void Generation::launch(Prepared prepared) {
   responder_->on_backlog([self = weak_from_this()](bool behind) {
     if (const auto s = self.lock()) s->on_backlog(behind);
   });
+  headed_ = true;
   responder_->begin_stream(decorated(std::move(head)), protocol_.keep_alive);
   if (capture_) capture_->write(first);
   responder_->write(first);
@@ -231,11 +269,24 @@ void Generation::refuse(const Error& error) {
   if (stream_) stream_->fill(note);
   note.finish_reason = "error";
   note.error_code = error_shape(error.code).code;
-  if (stream_ && streaming_ && !ids_.empty() && !responder_->gone()) {
-    responder_->write(stream_->error_events(error));
-    responder_->end();
+  const ErrorShape shape = error_shape(error.code);
+  Capture::Failure failure{.stage = stream_ && !ids_.empty() ? Capture::kFailed : Capture::kRefused,
+                           .code = std::string(shape.code),
+                           .message = shape.status == 500 ? "" : error.message,  // what the answer says, and no more
+                           .param = error.param};
+  if (headed_) {
+    const std::string last = responder_->gone() ? std::string() : stream_->error_events(error);
+    if (capture_) capture_->write(last);
+    keep_capture(HttpResponse().status, std::move(failure));
+    if (!responder_->gone()) {
+      responder_->write(last);
+      responder_->end();
+    }
   }
-  responder_->respond(decorated(protocol_.error(error)));  // ignored once headers are out
+  HttpResponse response = protocol_.error(error);
+  if (capture_) capture_->write(response.body);
+  keep_capture(response.status, std::move(failure));
+  responder_->respond(decorated(std::move(response)));  // ignored once headers are out
 }
 
 void Generation::cancel_all() {
@@ -249,7 +300,14 @@ void Generation::on_interrupt(Interrupt cause) {
   AccessNote& note = responder_->note();
   if (stream_) stream_->fill(note);
   note.finish_reason = "abort";
-  if (cause != Interrupt::kShutdown) return;
+  if (cause != Interrupt::kShutdown) {
+    // Of an answer whose head is not out nobody knows the id; and the pool may still have the request.
+    if (!headed_) return;
+    return keep_capture(kClientGone, Capture::Failure{.stage = Capture::kFailed,
+                                                      .code = cause == Interrupt::kSlowClient ? "slow_client" : "disconnected",
+                                                      .message = "nobody read the rest of it",
+                                                      .param = ""});
+  }
   const Error error{ErrorCode::kShutdown, "the server is shutting down", "", 0};
   if (stream_ && streaming_) {
     responder_->write(stream_->error_events(error));
@@ -261,13 +319,27 @@ void Generation::on_interrupt(Interrupt cause) {
   responder_->respond(std::move(response));
 }
 
+void admit(const std::shared_ptr<ServerState>& state, Api api, HttpRequest request,
+           std::shared_ptr<Responder> responder, const std::optional<Digest>& body) {
+  responder = state->retries->admit(request, asking_key(*state, request), std::move(responder), body);
+  if (!responder) return;  // another generation answers it, or it is refused
+  std::make_shared<Generation>(state, api, std::move(request), std::move(responder))->start();
+}
+
 }  // namespace
 
 void start_generation(const std::shared_ptr<ServerState>& state, Api api, HttpRequest request,
                       std::shared_ptr<Responder> responder) {
-  responder = state->retries->admit(request, asking_key(*state, request), std::move(responder));
-  if (!responder) return;  // another generation answers it, or it is refused
-  std::make_shared<Generation>(state, api, std::move(request), std::move(responder))->start();
+  if (request.body.size() <= kDigestedAtOnce || !Idempotency::keyed(request))
+    return admit(state, api, std::move(request), std::move(responder), {});
+  const bool queued = state->text_pool->submit([state, api, request = std::move(request), responder]() mutable {
+    const Digest body = sha256(request.body.data(), request.body.size());
+    responder->post([state, api, request = std::move(request), responder, body]() mutable {
+      if (!responder->gone()) admit(state, api, std::move(request), std::move(responder), body);
+    });
+  });
+  if (!queued)
+    responder->respond(protocol_of(api).error({ErrorCode::kUnavailable, "too many requests are being prepared", "", 1}));
 }
 
 }  // namespace barg::server

@@ -55,7 +55,7 @@ class Idempotency {
   /// Whom a generation for `request` shall answer: `client` itself where there is no key, a recorder where the key is
   /// new; nullptr: `client` is answered already, or will be, and nothing is to be generated.
   /// `api_key`: who asks, empty where no key is asked for. `body`: the digest of the request's body, where somebody has
-  /// made it elsewhere; it takes about a millisecond per MiB.
+  /// made it elsewhere; it takes about half a millisecond per MiB.
   std::shared_ptr<Responder> admit(const HttpRequest& request, std::string_view api_key,
                                    std::shared_ptr<Responder> client, const std::optional<Digest>& body = {});
   /// Does it carry a key, so that admit() needs the digest of its body?

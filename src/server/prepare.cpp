@@ -227,6 +227,13 @@ Result<void> fill(const ServedModel& model, const Protocol& protocol, const ApiR
   return check_prompt_scores(api, out);
 }
 
+std::optional<std::tm> local_time(std::time_t now, std::optional<std::int64_t> utc_offset) {
+  std::tm out{};
+  const std::time_t shifted = now + utc_offset.value_or(0);
+  const std::tm* there = utc_offset ? gmtime_r(&shifted, &out) : localtime_r(&now, &out);
+  return there != nullptr ? std::optional(out) : std::nullopt;
+}
+
 /// What a template is told beside the messages.
 void complete_chat(ApiRequest& request) {
   request.chat.tools = template_tools(request.output.tools);
@@ -262,8 +269,7 @@ Result<Parsed> parse_request(const ServerState& state, const Protocol& protocol,
   if (const std::string& secret = (*model)->salt_secret; !secret.empty())
     request->cache_salt = derived_salt(secret, api_key, request->cache_salt);
   complete_chat(*request);
-  std::tm local{};
-  if (localtime_r(&now, &local) != nullptr) request->chat.now = local;
+  request->chat.now = local_time(now, state.utc_offset);
   return Parsed{.model = *model, .request = std::move(*request), .body = std::move(*json)};
 }
 

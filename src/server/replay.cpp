@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "server/answer_settings.h"
+#include "server/capsule.h"
 #include "server/prepare.h"
 #include "server/protocol.h"
 #include "server/response_stream.h"
@@ -16,151 +18,16 @@
 namespace barg::server {
 namespace {
 
-constexpr std::int64_t kVersion = 1;
-constexpr std::int64_t kMaxTokens = 1 << 24;
 constexpr std::size_t kShownBytes = 40;  // of two answers, where they part
+constexpr std::size_t kStoreBytes = std::size_t{1} << 28;
 
-using Place = std::pair<std::size_t, std::int32_t>;  // prompt, choice
-
-struct Output {
-  std::uint64_t seed = 0;
-  std::vector<TokenId> ids;
-};
-struct Step {
-  Place place;
-  std::size_t tokens = 0, prompt_logprobs = 0;
-  FinishReason finish = FinishReason::kNone;
-  TokenId stop = kNoToken;
-  RequestStats stats;
-};
-struct Capsule {
-  HttpRequest request;
-  ResponseMeta meta;
-  std::string model_digest, numerics_id, build, answer;
-  std::map<Place, Output> outputs;
-  std::vector<Step> steps;
-};
+using Place = Capsule::Place;
 
 /// What one (prompt, choice) gave this time.
 struct Given {
   std::vector<OutputToken> tokens;
   std::vector<TokenLogprobs> prompt_logprobs;
-  bool over = false;
-  std::optional<Error> error;
 };
-
-/// Reads members of the capsule; the first that is missing or of another type is the error.
-class Reader {
- public:
-  explicit Reader(const Json& object) : object_(object) {}
-
-  std::string text(std::string_view name) {
-    const Json* v = object_.find(name);
-    if (v != nullptr && v->is_string()) return v->as_string();
-    return miss(name), std::string();
-  }
-  std::int64_t number(std::string_view name, std::int64_t min, std::int64_t max) {
-    const Json* v = object_.find(name);
-    if (v != nullptr && v->type() == Json::Type::kInt && v->as_int() >= min && v->as_int() <= max) return v->as_int();
-    return miss(name), min;
-  }
-  std::uint64_t seed(std::string_view name) {
-    const Json* v = object_.find(name);
-    if (v != nullptr && (v->type() == Json::Type::kUint || (v->type() == Json::Type::kInt && v->as_int() >= 0))) return v->as_uint();
-    return miss(name), 0;
-  }
-  const Json& array(std::string_view name) {
-    static const Json kNone = Json::array();
-    const Json* v = object_.find(name);
-    if (v != nullptr && v->is_array()) return *v;
-    return miss(name), kNone;
-  }
-  const std::optional<Error>& error() const { return error_; }
-
- private:
-  void miss(std::string_view name) {
-    if (!error_)
-      error_ = Error{ErrorCode::kInvalidValue, "this is no capsule of barg: " + std::string(name) + " is missing or wrong",
-                     std::string(name), 0};
-  }
-  const Json& object_;
-  std::optional<Error> error_;
-};
-
-Place place_of(Reader& r) {
-  const auto prompt = static_cast<std::size_t>(r.number("prompt", 0, static_cast<std::int64_t>(kMaxPrompts) - 1));
-  return {prompt, static_cast<std::int32_t>(r.number("choice", 0, kMaxChoices - 1))};
-}
-
-std::optional<Error> read_outputs(const Json& outputs, Capsule& out) {
-  for (const Json& item : outputs.as_array()) {
-    Reader r(item);
-    const Place place = place_of(r);
-    Output output{.seed = r.seed("seed"), .ids = {}};
-    for (const Json& id : r.array("ids").as_array()) {
-      if (id.type() != Json::Type::kInt) return Error{ErrorCode::kInvalidValue, "outputs.ids holds something else", "outputs", 0};
-      output.ids.push_back(static_cast<TokenId>(id.as_int()));
-    }
-    if (r.error()) return r.error();
-    out.outputs[place] = std::move(output);
-  }
-  return std::nullopt;
-}
-
-std::optional<Error> read_steps(const Json& events, Capsule& out) {
-  for (const Json& item : events.as_array()) {
-    Reader r(item);
-    Step step;
-    step.place = place_of(r);
-    step.tokens = static_cast<std::size_t>(r.number("tokens", 0, kMaxTokens));
-    step.prompt_logprobs = static_cast<std::size_t>(r.number("prompt_logprobs", 0, kMaxTokens));
-    step.finish = static_cast<FinishReason>(r.number("finish", 0, static_cast<std::int64_t>(FinishReason::kLength)));
-    step.stop = static_cast<TokenId>(r.number("stop_token", kNoToken, kMaxTokens));
-    const Json* seconds = item.find("seconds");
-    if (seconds != nullptr && seconds->is_number()) step.stats.last_token_s = seconds->as_double();
-    const Json& cached = r.array("cached");
-    const bool numbers = std::all_of(cached.as_array().begin(), cached.as_array().end(),
-                                     [](const Json& n) { return n.type() == Json::Type::kInt; });
-    if (numbers && cached.size() == 5) {
-      step.stats.cached_tokens = static_cast<std::int32_t>(cached.as_array()[0].as_int());
-      for (std::size_t i = 0; i < 4; ++i)
-        step.stats.cached_by_place[i] = static_cast<std::int32_t>(cached.as_array()[i + 1].as_int());
-    }
-    if (r.error()) return r.error();
-    out.steps.push_back(std::move(step));
-  }
-  return std::nullopt;
-}
-
-Result<Capsule> read_capsule(const Json& json) {
-  Reader r(json);
-  Capsule out;
-  if (r.text("object") != "barg.capture" || r.number("version", 1, 1 << 20) != kVersion)
-    return fail(ErrorCode::kInvalidValue, "this is no capsule that this version of barg can read", "version");
-  out.request.method = "POST";
-  out.request.path = out.request.target = r.text("path");
-  out.request.body = r.text("body");
-  out.meta = {.id = r.text("answer_id"), .model = {}, .fingerprint = r.text("fingerprint"),
-              .created = r.number("created", 0, std::int64_t{1} << 40)};
-  out.build = r.text("build");
-  out.answer = r.text("answer");
-  const Json* model = json.find("model");
-  Reader m(model != nullptr ? *model : json);
-  out.meta.model = m.text("name");
-  out.model_digest = m.text("digest");
-  out.numerics_id = m.text("numerics_id");
-  if (const Json* headers = json.find("headers"); headers != nullptr && headers->is_object()) {
-    for (const auto& [name, value] : headers->as_object()) {
-      if (value.is_string()) out.request.headers.emplace_back(name, value.as_string());
-    }
-  }
-  auto error = r.error() ? r.error() : m.error();
-  if (!error) error = read_outputs(r.array("outputs"), out);
-  if (!error) error = read_steps(r.array("events"), out);
-  if (!error) error = r.error();
-  if (error) return std::unexpected(*error);
-  return out;
-}
 
 /// Collects what the engine gives; its sink runs on the engine's thread.
 class Collector {
@@ -226,23 +93,52 @@ class Nobody final : public Responder {
   AccessNote note_;
 };
 
+Error bad(std::string message, std::string member) {
+  return {ErrorCode::kInvalidValue, std::move(message), std::move(member), 0};
+}
+
+/// What a capsule claims and its request does not have.
+std::optional<Error> contradiction(const Capsule& capsule, std::size_t prompts, std::int32_t n, std::int32_t vocab_size) {
+  const auto there = [&](const Place& place) { return place.first < prompts && place.second < n; };
+  for (const auto& [place, output] : capsule.outputs) {
+    if (!there(place)) return bad("the capsule has an output of a choice that its request does not ask for", "outputs");
+  }
+  if (capsule.outputs.size() != prompts * static_cast<std::size_t>(n))
+    return bad("the capsule lacks the output of a choice that its request asks for", "outputs");
+  for (const Capsule::Step& step : capsule.steps) {
+    if (!there(step.place)) return bad("the capsule has an event of a choice that its request does not ask for", "events");
+    if (step.finish > FinishReason::kLength) return bad("the capsule has a failure among its events, and no error", "events");
+    if (step.stop >= vocab_size) return bad("the capsule has a stop token that is none of the model's", "events");
+  }
+  return std::nullopt;
+}
+
 /// The engine's requests as they were then; they stop where the captured tokens do.
-Result<void> as_captured(std::vector<Request>& requests, const Capsule& capsule) {
+void as_captured(std::vector<Request>& requests, const Capsule& capsule) {
   for (std::size_t i = 0; i < requests.size(); ++i) {
     std::size_t most = 0;
-    bool seen = false;
     for (const auto& [place, output] : capsule.outputs) {
       if (place.first != i) continue;
-      seen = true;
       most = std::max(most, output.ids.size());
       if (place.second == 0) requests[i].sampling.seed = output.seed;
     }
-    if (!seen) return fail(ErrorCode::kInvalidValue, "the capsule has no output for one of the prompts", "outputs");
     SamplingParams& s = requests[i].sampling;
     s.max_tokens = std::min(s.max_tokens, static_cast<std::int32_t>(most));
     s.min_tokens = std::min(s.min_tokens, s.max_tokens);
   }
-  return {};
+}
+
+/// Signatures of thoughts and sealed reasoning are made with a secret of the process, and a seal with a random number:
+/// of them the length remains. In JSON text no string of a client or model can hold `begin`: its quotes are escaped.
+std::string without_seals(std::string text, bool& found) {
+  for (const std::string_view begin : {R"("signature":"barg1.)", R"("encrypted_content":"barg1.)"}) {
+    for (std::size_t at = 0; (at = text.find(begin, at)) != text.npos;) {
+      at += begin.size();
+      for (; at < text.size() && text[at] != '"'; ++at) text[at] = '*';
+      found = true;
+    }
+  }
+  return text;
 }
 
 std::string first_difference(const std::string& then, const std::string& now) {
@@ -270,7 +166,7 @@ std::string token_difference(const Capsule& capsule, const std::map<Place, Given
 std::string write_answer(const Capsule& capsule, std::map<Place, Given>& given, ResponseStream& stream, bool streamed) {
   std::string out = stream.begin();
   std::map<Place, std::pair<std::size_t, std::size_t>> used;  // tokens, prompt log-probabilities
-  for (const Step& step : capsule.steps) {
+  for (const Capsule::Step& step : capsule.steps) {
     Given& g = given[step.place];
     auto& [tokens, scores] = used[step.place];
     TokenEvent event;
@@ -290,45 +186,104 @@ std::string write_answer(const Capsule& capsule, std::map<Place, Given>& given, 
   return streamed ? out : std::string();
 }
 
-std::string notes(const Capsule& capsule, const EngineInfo& info, const std::string& build) {
+std::string notes(const Capsule& capsule, const ServedModel& model, const ReplayedOptions& options,
+                  const std::string& build) {
+  const EngineInfo& info = model.engine->info();
   std::string out;
   const auto add = [&out](std::string_view what, const std::string& then, const std::string& now) {
     if (then == now) return;
     out += (out.empty() ? "" : "; ") + std::string(what) + " " + then + " then, " + now + " now";
   };
   add("build", capsule.build, build);
+  if (capsule.settings.is_null()) return out;
   add("weights", capsule.model_digest.substr(0, 12), info.model_digest.substr(0, 12));
   add("numerics", capsule.numerics_id, info.numerics_id);
+  const std::string settings = settings_difference(capsule.settings, answer_settings(model, options));
+  return out + (out.empty() || settings.empty() ? "" : "; ") + settings;
+}
+
+std::string list(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
   return out;
+}
+
+/// What was refused then: is it refused now, in the same words?
+void compare_refusal(const Capsule& capsule, const Protocol& protocol, const Result<Prepared>& prepared,
+                     ReplayReport& report) {
+  if (!prepared) report.answer = protocol.error(prepared.error()).body;
+  report.same = report.answer == capsule.answer;
+  if (report.same) return;
+  report.difference = prepared ? "the request was refused then (" + capsule.failure->code + ": " +
+                                     capsule.failure->message + ") and is accepted now"
+                               : first_difference(capsule.answer, report.answer);
+}
+
+void compare_answer(const Capsule& capsule, const std::map<Place, Given>& given, ReplayReport& report) {
+  report.same = report.answer == capsule.answer;
+  if (report.same) return;
+  report.difference = token_difference(capsule, given);
+  if (!report.difference.empty()) return;
+  const std::string then = without_seals(capsule.answer, report.seals), now = without_seals(report.answer, report.seals);
+  report.same = then == now;
+  if (!report.same) report.difference = first_difference(then, now);
 }
 
 }  // namespace
 
-Result<ReplayReport> replay(ServedModel model, const Json& json, const std::string& build) {
-  auto capsule = read_capsule(json);
+Result<void> check_capsule(const Json& json) {
+  const auto capsule = read_capsule(json);
   if (!capsule) return std::unexpected(capsule.error());
+  if (!capsule->truncated.empty())
+    return fail(ErrorCode::kInvalidValue,
+                "this capsule is truncated: of its " + list(capsule->truncated) +
+                    " a part did not fit server.capture_memory, so there is no whole answer to compare with",
+                "truncated");
+  if (capsule->failure && !capsule->failure->refused)
+    return fail(ErrorCode::kInvalidValue,
+                "the answer in this capsule failed (" + capsule->failure->code + ": " + capsule->failure->message +
+                    "), so there is no whole answer to compare with",
+                "error");
+  if (protocol_at(capsule->request.path) == nullptr)
+    return fail(ErrorCode::kInvalidValue, "nothing generates at " + json_quote(capsule->request.path.substr(0, 128)), "path");
+  return {};
+}
+
+Result<ReplayReport> replay(ServedModel model, const Json& json, const std::string& build) {
+  if (auto ok = check_capsule(json); !ok) return std::unexpected(ok.error());
+  const auto capsule = read_capsule(json);
   const Protocol* protocol = protocol_at(capsule->request.path);
-  if (protocol == nullptr) return fail(ErrorCode::kInvalidValue, "nothing generates at " + json_quote(capsule->request.path), "path");
+  const ReplayedOptions options = capsule->settings.is_null() ? ReplayedOptions() : replayed_options(capsule->settings);
   const auto shared = std::make_shared<ServerState>();
   ServerState& state = *shared;
-  state.responses = std::make_unique<ResponseStore>(ResponseStoreLimits{.bytes = std::uint64_t{1} << 28, .ttl_s = 60}, state.clock);
-  model.names = {capsule->meta.model};
+  state.options.strip_volatile_lines = options.strip_volatile_lines;
+  state.utc_offset = capsule->utc_offset;
+  state.responses = std::make_unique<ResponseStore>(
+      ResponseStoreLimits{.bytes = options.stores_responses ? kStoreBytes : 0, .ttl_s = 60}, state.clock);
+  if (!capsule->settings.is_null()) model.names = {capsule->meta.model};
   if (model.max_token_bytes == 0) model.max_token_bytes = longest_token(*model.tokenizer);
   state.models.push_back(std::move(model));
   const ServedModel& served = state.models.front();
-  // Whatever name the request used, this is the model.
-  if (const auto body = parse_json(capsule->request.body); body && body->find("model") != nullptr &&
-                                                           body->find("model")->is_string())
+  // Whatever name the request used, this is the model; unless it was refused for its name.
+  if (const auto body = parse_json(capsule->request.body);
+      body && !capsule->settings.is_null() && body->find("model") != nullptr && body->find("model")->is_string())
     state.by_name.emplace(body->find("model")->as_string(), &served);
+
+  ReplayReport report;
+  report.note = notes(*capsule, served, options, build);
   auto prepared = prepare(state, *protocol, capsule->request, "", static_cast<std::time_t>(capsule->meta.created));
+  if (capsule->failure) {
+    compare_refusal(*capsule, *protocol, prepared, report);
+    return report;
+  }
   if (!prepared) return std::unexpected(prepared.error());
-  if (auto ok = as_captured(prepared->requests, *capsule); !ok) return std::unexpected(ok.error());
+  if (auto error = contradiction(*capsule, prepared->requests.size(), prepared->n, served.engine->info().vocab_size))
+    return std::unexpected(*error);
+  as_captured(prepared->requests, *capsule);
   Collector collector(*served.engine);
   if (auto ok = collector.run(std::move(prepared->requests)); !ok) return std::unexpected(ok.error());
 
-  ReplayReport report;
   for (const auto& [place, given] : collector.given()) report.tokens += static_cast<std::int64_t>(given.tokens.size());
-  report.difference = token_difference(*capsule, collector.given());
   const bool streamed = prepared->output.stream;
   std::shared_ptr<Responder> attached;  // it may have to be there: an answer that is stored says so
   if (protocol->attach) {
@@ -337,11 +292,9 @@ Result<ReplayReport> replay(ServedModel model, const Json& json, const std::stri
   }
   ResponseStream stream(capsule->meta, std::move(prepared->output), prepared->n, std::move(prepared->prompts),
                         *served.tokenizer, served.dialect);
+  // The tokens' ids stay for the comparison; what goes with them moves into the answer.
   report.answer = write_answer(*capsule, collector.given(), stream, streamed);
-  report.same = report.answer == capsule->answer;
-  if (report.same) report.difference.clear();
-  if (!report.same && report.difference.empty()) report.difference = first_difference(capsule->answer, report.answer);
-  report.note = notes(*capsule, served.engine->info(), build);
+  compare_answer(*capsule, collector.given(), report);
   return report;
 }
 

@@ -139,15 +139,15 @@ void metrics(const State& state, HttpRequest, Answerer responder) {
 }
 
 void get_capture(const State& state, HttpRequest request, Answerer responder) {
-  const std::string_view id = std::string_view(request.path).substr(request.path.rfind('/') + 1);
-  auto capsule = state->captures->find(id, key_owner(asking_key(*state, request)));
-  if (!capsule) {
-    return responder->respond(error_response(
-        {ErrorCode::kNotFound, "there is no such capture: it was forgotten, or was larger than server.capture_memory", "", 0}));
-  }
-  HttpResponse response;
-  response.body = std::move(*capsule);
-  responder->respond(std::move(response));
+  answer_on_text_pool(state, responder, [state, request = std::move(request)] {
+    const std::string_view id = std::string_view(request.path).substr(request.path.rfind('/') + 1);
+    auto capsule = state->captures->find(id, key_owner(asking_key(*state, request)));
+    if (!capsule)
+      return error_response({ErrorCode::kNotFound, "there is no such capture, or it was forgotten for newer ones", "", 0});
+    HttpResponse response;
+    response.body = std::move(*capsule);
+    return response;
+  });
 }
 
 void openapi(const State& state, HttpRequest, Answerer responder) {

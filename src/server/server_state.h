@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,6 +55,7 @@ struct ServerState {
   std::map<std::string, const ServedModel*, std::less<>> by_name;
   bool loopback = false;      ///< bound to loopback only: the Host allow-list applies
   double started_unix_s = 0;  ///< process start, for metrics
+  std::optional<std::int64_t> utc_offset;  ///< seconds: the local time that templates show; absent: the process's own
 
   std::unique_ptr<CpuPool> pool;       ///< for generations; thread-safe
   std::unique_ptr<CpuPool> text_pool;  ///< for /tokenize and /detokenize: megabytes there delay no generation

@@ -1,6 +1,8 @@
 // Idempotency-Key: one generation for a request and its retries, whoever stays and whoever leaves.
 #include "server/idempotency.h"
 
+#include <atomic>
+#include <future>
 #include <thread>
 
 #include "base/env.h"
@@ -22,6 +24,7 @@ class IdempotencyTest : public ServerTest {
   static std::string request(std::string_view name, std::string_view more = "", std::string_view headers = "") {
     return post("/v1/chat/completions", chat(more), key(name) + std::string(headers));
   }
+  std::vector<std::unique_ptr<RawClient>> clients_;
 };
 
 TEST_F(IdempotencyTest, ARetryAfterTheEndIsSentTheSameBytes) {
@@ -245,18 +248,73 @@ TEST_F(IdempotencyTest, RacesOfRetriesAndDisconnects) {
 }
 
 TEST_F(IdempotencyTest, ADyingServerTellsAll) {
+  options_.io_threads = 3;
   engine_->hold(true);
   start();
-  RawClient first(port()), second(port());
-  first.send(request("k", R"(,"stream":true)"));
-  ASSERT_TRUE(first.wait_for("assistant"));
-  second.send(request("k", R"(,"stream":true)"));
-  ASSERT_TRUE(second.wait_for("assistant"));
+  for (int i = 0; i < 12; ++i) {
+    const char* more = i % 2 == 0 ? R"(,"stream":true)" : "";
+    clients_.push_back(std::make_unique<RawClient>(port()));
+    clients_.back()->send(request("k" + std::string(more), more));
+    if (i % 2 == 0) {
+      ASSERT_TRUE(clients_.back()->wait_for("assistant"));
+    }
+  }
+  ASSERT_TRUE(engine_->wait_active([](std::int64_t n) { return n == 2; }));
+  for (bool all = false; !all;) all = ask(get("/metrics")).body.find("\nbarg_requests_active 13\n") != std::string::npos;
   server_->cut();
   const std::jthread waiting([this] { server_->wait(); });
-  EXPECT_TRUE(first.wait_for("server_shutdown"));
-  while (second.fill()) {
+  for (std::size_t i = 0; i < clients_.size(); ++i) {
+    EXPECT_TRUE(clients_[i]->wait_for("server_shutdown")) << i << ": " << clients_[i]->buffered();
   }
+}
+
+TEST_F(IdempotencyTest, ALargeBodyIsDigestedOnThePool) {
+  std::promise<void> begun, free;
+  std::atomic<bool> first{true};
+  tokenizer_->on_encode = [&, wait = free.get_future().share()](std::string_view) {
+    if (!first.exchange(false)) return;
+    begun.set_value();
+    wait.wait();
+  };
+  start();
+  RawClient tokenizes(port()), large(port());
+  tokenizes.send(post("/tokenize", R"({"prompt":"the pool has one thread"})"));
+  begun.get_future().wait();
+  large.send(request("large", R"(,"padding":")" + std::string(100'000, 'u') + "\""));
+  EXPECT_EQ(ask(request("small")).status, 200) << "the io thread is free, and digests what is small";
+  EXPECT_EQ(engine_->submitted(), 1) << "the large one waits for the pool";
+  EXPECT_EQ(ask(post("/v1/chat/completions", chat(R"(,"padding":")" + std::string(100'000, 'u') + "\""))).status, 200)
+      << "without a key there is nothing to digest";
+  free.set_value();
+  EXPECT_EQ(large.read().status, 200);
+  const RawResponse again = ask(request("large", R"(,"padding":")" + std::string(100'000, 'u') + "\""));
+  EXPECT_EQ(again.headers.at("idempotent-replayed"), "true");
+  EXPECT_EQ(ask(request("large", R"(,"padding":")" + std::string(100'000, 'v') + "\"")).status, 409);
+}
+
+TEST_F(IdempotencyTest, WhoLeavesBeforeTheDigestIsMadeStartsNothing) {
+  std::promise<void> begun, free;
+  std::atomic<bool> first{true};
+  tokenizer_->on_encode = [&, wait = free.get_future().share()](std::string_view) {
+    if (!first.exchange(false)) return;
+    begun.set_value();
+    wait.wait();
+  };
+  start();
+  RawClient tokenizes(port());
+  tokenizes.send(post("/tokenize", R"({"prompt":"the pool has one thread"})"));
+  begun.get_future().wait();
+  {
+    RawClient leaves(port());
+    leaves.send(request("large", R"(,"padding":")" + std::string(100'000, 'u') + "\""));
+    ask(get("/health"));  // the same io thread has read it
+    leaves.reset();
+  }
+  book_->wait(2);
+  free.set_value();
+  EXPECT_EQ(tokenizes.read().status, 200);
+  EXPECT_EQ(ask(post("/tokenize", R"({"prompt":"behind the digest"})")).status, 200);
+  EXPECT_EQ(engine_->submitted(), 0);
 }
 
 TEST_F(IdempotencyTest, ADyingServerWaitsForNobodyWhoHasLeft) {
@@ -317,8 +375,15 @@ class BookClient final : public server::Responder {
       for (auto& f : now) f();
     }
   }
-  void leave() {
-    if (auto f = std::exchange(interrupted, nullptr)) f(server::Interrupt::kDisconnected);
+  void leave() { interrupt(server::Interrupt::kDisconnected); }
+  /// As a connection does when the process ends. True: it is not closed, for there is more to say.
+  bool shut_down() {
+    interrupt(server::Interrupt::kShutdown);
+    return !over && interrupted;
+  }
+
+  void interrupt(server::Interrupt cause) {
+    if (auto f = std::exchange(interrupted, nullptr)) f(cause);
   }
 
   int status = 0;
@@ -455,6 +520,54 @@ TEST(IdempotencyLayer, TheGenerationWaitsWhenEveryReaderIsBehind) {
   first->run();
   EXPECT_EQ(told, (std::vector<bool>{true, false}));
   EXPECT_EQ(first->body, "ab");
+}
+
+/// A generation with two clients that ends as one does when the process ends.
+struct Dying {
+  server::Idempotency layer{{.memory_bytes = 1 << 20, .ttl_s = 60, .grace_s = 60}};
+  std::shared_ptr<BookClient> owner = std::make_shared<BookClient>(), other = std::make_shared<BookClient>();
+  std::shared_ptr<server::Responder> recorder;
+
+  Dying() {
+    recorder = layer.admit(keyed("k"), "", owner);
+    recorder->on_interrupt([this](server::Interrupt cause) {
+      if (cause != server::Interrupt::kShutdown) return;
+      recorder->write(" shutdown");
+      recorder->end();
+    });
+    recorder->begin_stream({}, "");
+    recorder->write("text");
+    layer.admit(keyed("k"), "", other);
+  }
+};
+
+TEST(IdempotencyLayer, WhenTheProcessEndsTheOtherClientIsToldWhicheverIsInterruptedFirst) {
+  for (const bool other_first : {true, false}) {
+    Dying d;
+    if (other_first) {
+      EXPECT_TRUE(d.other->shut_down()) << "its connection waits for the owner's thread";
+      d.owner->run();
+      d.owner->shut_down();
+    } else {
+      EXPECT_FALSE(d.owner->shut_down());
+      d.other->shut_down();
+    }
+    d.other->run();
+    for (const auto& client : {d.owner, d.other}) {
+      EXPECT_EQ(client->body, "text shutdown") << other_first;
+      EXPECT_TRUE(client->over) << other_first;
+    }
+  }
+}
+
+TEST(IdempotencyLayer, WhenTheProcessEndsWhoOutlivedTheOwnerIsTold) {
+  Dying d;
+  d.owner->leave();
+  EXPECT_TRUE(d.other->shut_down());
+  d.owner->run();
+  d.other->run();
+  EXPECT_EQ(d.other->body, "text shutdown");
+  EXPECT_TRUE(d.other->over);
 }
 
 TEST(IdempotencyLayer, ALostGenerationLetsItsClientsGo) {

@@ -334,8 +334,9 @@ TEST(HistoryReasoning, MarkersThatAreOursAreTrusted) {
 // a client that could tell it from one part would write it into the other.
 TEST(HistoryTrust, TheWordDependsOnAllThatAClientWrites) {
   const auto t = make(
-      "{% if enable_thinking %}{% endif %}{% for m in messages %}{{ m.content|upper }}{% for c in m.tool_calls or [] %}"
-      "<call>{{ c.function.name }}:{{ c.function.arguments|tojson }}</call>{% endfor %};{% endfor %}");
+      "{% for m in messages %}{{ m.content|upper }}{% for c in m.tool_calls or [] %}<call>{{ c.function.name }}:"
+      "{{ c.function.arguments|tojson }}</call>{% endfor %};{% endfor %}"
+      "{% if add_generation_prompt %}:{% if enable_thinking %}<think>{% endif %}{% endif %}");
   std::vector<ChatPrompt> prompts(7, prompt_of(R"([{"role":"user","content":"q"}])"));
   for (ChatPrompt& p : prompts) p.tools = kTools;
   prompts[1].messages = json(R"([{"role":"user","content":"Q"}])");
