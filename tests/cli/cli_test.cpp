@@ -241,6 +241,20 @@ TEST_F(CliModel, TheToolDialectIsFoundAndCanBeNamed) {
   has(unknown, "no tool dialect is named \"klingon\"; known are auto, harmony");
 }
 
+// A dialect that nobody reads is not taken for another's.
+TEST_F(CliModel, AnUnknownToolDialectIsSaid) {
+  const test::TempDir dir;
+  const std::string path =
+      dir.write("functionary.jinja", "Respond in this format:\n>>>${recipient}\n${content}\n{{ messages[0].content }}");
+  const Done found = barg({"inspect", model_, "--chat-template", path});
+  EXPECT_EQ(found.code, kExitOk) << found.err;
+  for (const char* part : {"tool dialect: not known\n  because: >>>${recipient} in the chat template: Functionary 3.2",
+                           "stay text; read are those of generic ("}) {
+    EXPECT_NE(found.out.find(part), std::string::npos) << part << "\n" << found.out;
+  }
+  EXPECT_EQ(barg({"inspect", model_, "--chat-template", path, "--tool-dialect", "hermes"}).out.find("not known"), std::string::npos);
+}
+
 TEST_F(CliModel, TheStartNamesEveryTier) {
   const test::TempDir dir;
   Config config;

@@ -233,7 +233,7 @@ constexpr const char* kNames[] = {
     "lfm2",          "olmo3",         "mistral",  "mistral_old", "deepseek_v3",          "deepseek_v31",
     "deepseek_dsml", "glm",           "kimi_k2",  "minimax_m2",  "minimax_append_think", "harmony",
     "gemma4",        "granite3",      "phi4_mini", "command_r7b", "command_r",           "tool_calls_list",
-    "nemotron_json", "gigachat",      "generic"};
+    "nemotron_json", "mcp_xml",       "gigachat", "generic"};
 
 INSTANTIATE_TEST_SUITE_P(All, DialectFixtures,
                          ::testing::ValuesIn(std::vector<std::string>(std::begin(kNames), std::end(kNames))),

@@ -83,6 +83,7 @@ const std::map<std::string, Found> kFound = {
     {"Kimi-K2-Instruct", {"kimi_k2", ""}},
     {"LFM2.5-Instruct", {"lfm2", "<think>"}},
     {"MiMo-VL", {"hermes", ""}},
+    {"MiroThinker", {"mcp_xml", "<think>"}},
     {"NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", {"hermes", ""}},
     {"NousResearch-Hermes-3-Llama-3.1-8B-tool_use", {"hermes", ""}},
     {"Qwen-QwQ-32B", {"hermes", "<think>"}},
@@ -126,6 +127,22 @@ TEST(DetectDialect, PublishedTemplates) {
     EXPECT_FALSE(detected.evidence.empty()) << name;
   }
   EXPECT_GE(checked, 5);
+}
+
+// Better no dialect than another family's: the stand-in says that it is one.
+TEST(DetectDialect, WhatNobodyReadsIsSaid) {
+  for (const char* source : {"Respond in this format:\n>>>${recipient}\n${content}", "<|from|>{{ role }}\n<|recipient|>all",
+                             "<|action_start|><|plugin|>{{ call }} not <tool_call>"}) {
+    const DetectedDialect detected = detect_dialect(source);
+    EXPECT_FALSE(detected.known) << source;
+    EXPECT_EQ(dialect_name(*detected.dialect), "generic") << source;
+    EXPECT_NE(detected.evidence.find(" in the chat template: "), std::string::npos) << detected.evidence;
+  }
+  EXPECT_TRUE(detect_dialect("").known);
+  EXPECT_TRUE(detect_dialect("<tool_call>").known);
+  const std::string published = test::shared_data("templates/meetkai-functionary-medium-v3.2.jinja");
+  if (published.empty()) GTEST_SKIP() << test::kNoShared;
+  EXPECT_FALSE(detect_dialect(test::read_file(published)).known);
 }
 
 // Families whose templates are not in the collection, by what their model cards show.

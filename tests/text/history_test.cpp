@@ -478,6 +478,38 @@ TEST(HistoryOptions, OtherTemplates) {
   EXPECT_EQ(how(two->applied(p), "thinking").find("reasoning="), std::string::npos);
 }
 
+// What a prompt that goes on with its last message ends in: that message, and the template's words before it.
+TEST(MarkedString, TheTailOfAContinuedPrompt) {
+  const auto tail = [](std::string text, std::vector<std::pair<std::size_t, std::size_t>> untrusted) {
+    return std::string(MarkedString{std::move(text), std::move(untrusted)}.continued_tail());
+  };
+  EXPECT_EQ(tail("<u>hi<a><think>so", {{3, 5}, {15, 17}}), "<a><think>so");
+  EXPECT_EQ(tail("<u>hi<a>so", {{3, 5}, {8, 9}, {9, 10}}), "<a>so") << "parts of one message";
+  EXPECT_EQ(tail("<a>so", {{3, 5}}), "<a>so");
+  EXPECT_EQ(tail("<u>hi<a>so</think>", {{3, 5}, {8, 10}}), "</think>") << "the template closed it";
+  EXPECT_EQ(tail("<a>", {}), "<a>");
+  EXPECT_EQ(tail("", {}), "");
+}
+
+TEST(MarkedString, ContinuedAnswersOfPublishedTemplates) {
+  const std::string source = published("Qwen-Qwen3-0.6B");
+  if (source.empty()) GTEST_SKIP() << test::kNoShared;
+  const ReasoningMarkers think = {"<think>", "</think>"};
+  const auto open = [&](const char* content) {
+    ChatPrompt p;
+    p.messages = Json(Json::Array{Json::object({{"role", "user"}, {"content", "<think>"}}),
+                                  Json::object({{"role", "assistant"}, {"content", content}})});
+    p.add_generation_prompt = false;
+    p.continue_final_message = true;
+    const auto out = make(source)->render(p);
+    EXPECT_TRUE(out);
+    return out && reasoning_open(think, out->continued_tail());
+  };
+  EXPECT_TRUE(open("<think>\nI wonder"));
+  EXPECT_FALSE(open("<think>\nI wonder\n</think>\n\nSo"));
+  EXPECT_FALSE(open("So"));
+}
+
 // -- what a template can do
 
 TEST(TemplateCapabilities, OfPublishedTemplates) {

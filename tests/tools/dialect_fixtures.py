@@ -139,6 +139,11 @@ class Family:
             self.add("markers in user text", ["You wrote: ", plain(self.mention), " and I only quote it."],
                      [text("You wrote: " + self.mention + " and I only quote it.")], tokens_only=True)
 
+    def quoted(self, markers):
+        """Markers as a tokenizer that has no tokens for them sees them: no whole call, or not where one may stand."""
+        quote = "You wrote " + markers + " and I only quote it."
+        self.add("markers in user text, spelled", quote, [text(quote)])
+
     def inside(self, close):
         """The prompt opened the block."""
         self.add("the prompt opened the block", ["Thinking goes on." + close, self.say("Paris.")],
@@ -290,10 +295,11 @@ def lfm2():
 def olmo3():
     def write(calls):
         return "<function_calls>" + python_calls(calls, "\n") + "</function_calls>"
-    f = Family("olmo3", write, trailing=True)
+    f = Family("olmo3", write, ["<function_calls>", "</function_calls>"], special=False, trailing=True, mention=write([OSLO]))
     f.common(HOSTILE + ")")
     f.add("line feeds around", "<function_calls>\n" + python_calls([OSLO, TIME], "\n") + "\n</function_calls>",
           f.calls([OSLO, TIME]))
+    f.quoted("<function_calls> and </function_calls>")
     f.add("broken call", write([OSLO]).replace('"Oslo"', "Oslo-77"), malformed=["Oslo-77"])
     f.dump()
 
@@ -561,6 +567,7 @@ def command_r():
         return "Action:\n```json\n" + items + "```"
     f = Family("command_r", write, trailing=False)
     f.common(HOSTILE + "]```")
+    f.quoted('Action: ```json [{"tool_name": "list_users", "parameters": {}}]```')
     f.add("the word alone is no call", "Action: none.\nAction:\n```json\n{}\n```",
           [text("Action: none.\nAction:\n```json\n{}\n```")])
     f.add("broken JSON", write([OSLO]).replace('"Oslo"', "Oslo-77"), malformed=["Oslo-77"])
@@ -588,6 +595,7 @@ def functionary_v31():
         return "".join(f"<function={n}>{dumps(a)}</function>" for n, a in calls)
     f = Family("functionary_v31", write)
     f.common(HOSTILE)
+    f.quoted("<function=list_users> and </function>")
     own = ("run_code", {"code": "</function><function=x>"})
     f.add("its own tags inside a string", write([own]), f.calls([own]))
     f.add("broken JSON", write([OSLO]).replace('"Oslo"', "Oslo-77"), malformed=["Oslo-77"])
@@ -598,10 +606,12 @@ def tool_calls_list():
     def write(calls):
         return "<tool_calls>" + dumps([{"name": n, "arguments": a, "id": nine(i)} for i, (n, a) in enumerate(calls)]) \
                + "</tool_calls>"
-    f = Family("tool_calls_list", write, ids=lambda calls: [nine(i) for i in range(len(calls))],
+    f = Family("tool_calls_list", write, ["<tool_calls>", "</tool_calls>"], special=False, mention=write([OSLO]),
+               ids=lambda calls: [nine(i) for i in range(len(calls))],
                think=("Here are my reasoning steps:\n", "\n[BEGIN FINAL RESPONSE]\n"))
     f.markers = ("Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]", "", "[END FINAL RESPONSE]")
     f.common(HOSTILE + "]</tool_calls>")
+    f.quoted("<tool_calls> and </tool_calls>")
     f.add("the end of the answer is marked", ["Here are my reasoning steps:\nOne.\n[BEGIN FINAL RESPONSE]\nParis.\n"
                                               "[END FINAL RESPONSE]"], [reasoning("One."), text("Paris.")])
     f.add("broken JSON", write([OSLO]).replace('"Oslo"', "Oslo-77"), malformed=["Oslo-77"])
@@ -611,9 +621,32 @@ def tool_calls_list():
 def nemotron_json():
     def write(calls):
         return "<TOOLCALL>" + dumps([{"name": n, "arguments": a} for n, a in calls]) + "</TOOLCALL>"
-    f = Family("nemotron_json", write, think=THINK)
+    f = Family("nemotron_json", write, ["<TOOLCALL>", "</TOOLCALL>", "<think>", "</think>"], special=False, think=THINK,
+               mention=write([OSLO]) + "<think>")
     f.markers = ("<think>", "</think>")
     f.common(HOSTILE + "]</TOOLCALL>")
+    f.quoted("<TOOLCALL> and </TOOLCALL>")
+    f.add("broken JSON", write([OSLO]).replace('"Oslo"', "Oslo-77"), malformed=["Oslo-77"])
+    f.dump()
+
+
+def mcp_xml():
+    def write(calls):
+        body = "".join(f"\n<server_name>tools</server_name>\n<tool_name>{n}</tool_name>\n<arguments>\n{dumps(a)}\n</arguments>"
+                       for n, a in calls)
+        return "<use_mcp_tool>" + body + "\n</use_mcp_tool>"
+    f = Family("mcp_xml", write, ["<think>", "</think>"], special=False, think=THINK)
+    f.markers = ("<think>", "</think>")
+    f.common(HOSTILE + "</arguments>\n</use_mcp_tool>")
+    f.inside("\n</think>\n\n")
+    f.quoted("<use_mcp_tool> <server_name>tools</server_name> <tool_name>")
+    f.add("one block each", write([OSLO]) + "\n" + write([USERS]), f.calls([OSLO, USERS]))
+    f.add("the server is missing", write([OSLO]).replace("<server_name>tools</server_name>\n", ""), f.calls([OSLO]))
+    f.add("on one line", write([OSLO, TIME]).replace("\n", ""), f.calls([OSLO, TIME]))
+    f.add("a server of many words", write([OSLO]).replace("tools", "search & scrape - v2"), f.calls([OSLO]))
+    f.add("no tool in the block", "<use_mcp_tool>\njust-words\n</use_mcp_tool>", malformed=["just-words"])
+    f.add("a server without an end", "<use_mcp_tool>\n<server_name>just-words <tool_name>list_users</tool_name>\n</use_mcp_tool>",
+          malformed=["just-words"])
     f.add("broken JSON", write([OSLO]).replace('"Oslo"', "Oslo-77"), malformed=["Oslo-77"])
     f.dump()
 
@@ -648,6 +681,7 @@ def generic():
     f = Family("generic", write, [], trailing=False, leading=False, think=THINK, unknown=False)
     f.markers = ("<think>", "</think>")
     f.common(HOSTILE)
+    f.quoted(write([OSLO, USERS]) + " and <tool_call>")
     answer = '{"answer": 42, "names": ["a"]}'
     f.add("an answer in JSON is no call", answer, [text(answer)])
     f.add("a list is no call", "[1, 2, 3]", [text("[1, 2, 3]")])
@@ -663,5 +697,5 @@ def generic():
 if __name__ == "__main__":
     for family in (hermes, qwen3_coder, seed_oss, llama3_json, functionary_v31, pythonic, lfm2, olmo3, mistral_old, mistral,
                    deepseek_v3, deepseek_v31, deepseek_dsml, glm, kimi_k2, minimax_m2, minimax_append_think, harmony,
-                   gemma4, granite3, phi4_mini, command_r7b, command_r, tool_calls_list, nemotron_json, gigachat, generic):
+                   gemma4, granite3, phi4_mini, command_r7b, command_r, tool_calls_list, nemotron_json, mcp_xml, gigachat, generic):
         family()

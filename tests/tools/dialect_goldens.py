@@ -39,6 +39,9 @@ THOUGHT, LAST_THOUGHT = "Two calls are needed.", "Both have answered."
 TEXT, ANSWER = "Let me look.", "It is noon, and 4 C."
 RESULTS = {"call_a1B2": "4 C, wind \"calm\"", "call_c3D4": "12:00"}
 
+CALLS_IN_WORDS = json.dumps([{"name": "get_weather", "arguments": WEATHER}, {"name": "get_time", "arguments": TIME}],
+                            ensure_ascii=False)
+
 # What a client sends: arguments as text, reasoning in two spellings, parts, results in another order than the calls.
 CLIENT = [
     {"role": "system", "content": "Be brief."},
@@ -98,8 +101,8 @@ def shape(reasoning="reasoning_content", ids="as", ordered=True, names=False, la
             return m
         if reasoning == "parts":
             m["content"] = [{"type": "thinking", "thinking": thought}] + ([{"type": "text", "text": content}] if content else [])
-        elif reasoning == "content":
-            m["content"] = f"<think>\n{thought}\n</think>\n\n{content}"
+        elif isinstance(reasoning, tuple):  # in the content, between these
+            m["content"] = f"{reasoning[0]}\n{thought}\n{reasoning[1]}\n\n{content}"
         elif reasoning == "thinking, not beside content" and "tool_calls" in m:
             m.update(content="", thinking=thought + ("\n\n" + content if content else ""))
         else:
@@ -108,9 +111,8 @@ def shape(reasoning="reasoning_content", ids="as", ordered=True, names=False, la
 
     thoughts = (None, THOUGHT) if thought_with_calls else (THOUGHT, None)
     if layout == "words":
-        written = json.dumps([c["function"] for c in calls], ensure_ascii=False)
         told = "\n\n".join(f"Result of the tool {c['function']['name']}:\n{r['content']}" for c, r in zip(calls, results))
-        messages += [assistant(TEXT + "\n\n" + written, THOUGHT), {"role": "user", "content": told}]
+        messages += [assistant(TEXT + "\n\n" + CALLS_IN_WORDS, THOUGHT), {"role": "user", "content": told}]
     elif layout == "folded":
         responses = [{"name": c["function"]["name"], "response": r["content"]} for c, r in zip(calls, results)]
         messages += [assistant(TEXT, thoughts[0]), assistant("", thoughts[1], tool_calls=calls, tool_responses=responses)]
@@ -132,9 +134,11 @@ def shape(reasoning="reasoning_content", ids="as", ordered=True, names=False, la
 def case(dialect, template, shaped, turn_start, turn_end, says=("reasoning", "text"), ids=None, digest=False,
          file=None, **more):
     """says: what of the calling turn comes back before the calls."""
-    words = {"reasoning": {"reasoning": THOUGHT}, "text": {"text": TEXT}, "both": {"reasoning": THOUGHT + "\n\n" + TEXT}}
+    words = {"reasoning": {"reasoning": THOUGHT}, "text": {"text": TEXT}, "both": {"reasoning": THOUGHT + "\n\n" + TEXT},
+             "text and calls": {"text": TEXT + "\n\n" + CALLS_IN_WORDS}}
     events = [words[w] for w in says]
-    for i, (name, arguments) in enumerate((("get_weather", WEATHER), ("get_time", TIME))):
+    written = (("get_weather", WEATHER), ("get_time", TIME))
+    for i, (name, arguments) in enumerate(written if more.get("calls", 2) else ()):
         events.append({"call": name, "arguments": arguments})
         if ids:
             events[-1]["id"] = ids[i]
@@ -143,6 +147,8 @@ def case(dialect, template, shaped, turn_start, turn_end, says=("reasoning", "te
 
 
 IM = ("<|im_start|>assistant", "<|im_end|>")
+THINK = ("<think>", "</think>")
+APRIEL = ("Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]")
 KIMI = ["functions.get_weather:0", "functions.get_time:1"]
 DEEPSEEK = {"bos_token": "<｜begin▁of▁sentence｜>", "eos_token": "<｜end▁of▁sentence｜>"}
 DEEPSEEK_TURN = ("<｜Assistant｜>", "<｜end▁of▁sentence｜>")
@@ -186,7 +192,24 @@ CASES = [
          shape(layout="split", thought_with_calls=True, ordered=False), "<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>",
          says=["text", "reasoning"], ids=["0", "1"], digest=True, specials={"bos_token": "<BOS_TOKEN>"}, thinking=True,
          variables={"enable_thinking": True}),
-    case("generic", "HuggingFaceTB-SmolLM3-3B.jinja", shape(reasoning="content", layout="words", described=describe()), *IM),
+    # What follows the last message is its own, and long.
+    case("command_r", "CohereForAI-c4ai-command-r-plus-tool_use.jinja", shape(), "<|CHATBOT_TOKEN|>", "<|START_OF_TURN_TOKEN|>",
+         says=["text"], digest=True, specials={"bos_token": "<BOS_TOKEN>"}, tail=800),
+    case("functionary_v31", "meetkai-functionary-medium-v3.1.jinja", shape(),
+         "<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eom_id|>", says=["text"],
+         specials={"bos_token": "<|begin_of_text|>"}),
+    case("gigachat", "GigaChat3.1-10B-A1.8B.jinja", shape(layout="single"), "assistant<|role_sep|>\n", "<|message_sep|>",
+         says=["text"], digest=True, specials={"bos_token": "<s>"}),
+    case("tool_calls_list", "unsloth-Apriel-1.5.jinja", shape(reasoning=APRIEL), "<|assistant|>\n", "\n<|end|>",
+         digest=True, specials={"bos_token": "<s>", "eos_token": "</s>"}),
+    # Shows no calls: in the history they are words, which are no calls of the dialect. Drops the reasoning of all turns but
+    # the last, so prompts differ from the calling turn on.
+    case("lfm2", "LFM2.5-Instruct.jinja", shape(reasoning=THINK, layout="words"), *IM, says=["reasoning", "text and calls"],
+         calls=0, tail=600, digest=True, specials={"bos_token": "<|startoftext|>"}),
+    case("mcp_xml", "mcp_xml.jinja", shape(), *IM),
+    case("nemotron_json", "nemotron_json.jinja", shape(reasoning=None), "<SPECIAL_11>Assistant\n", "<SPECIAL_12>", says=["text"]),
+    case("olmo3", "olmo3.jinja", shape(reasoning=None), "<|im_start|>assistant\n", "<|im_end|>", says=["text"]),
+    case("generic", "HuggingFaceTB-SmolLM3-3B.jinja", shape(reasoning=THINK, layout="words", described=describe()), *IM),
 ]
 
 
@@ -220,7 +243,7 @@ def main(folders):
         out = render(source.read_text(encoding="utf-8"), context)
         row = {"dialect": c["dialect"], "template": c["template"], "specials": c.get("specials", {}), "tools": TOOLS,
                "messages": CLIENT}
-        for option in ("thinking", "effort"):
+        for option in ("thinking", "effort", "calls", "tail"):
             if option in c:
                 row[option] = c[option]
         if c["digest"]:
