@@ -19,7 +19,7 @@
 namespace barg::text::grammar {
 
 struct DfaLimits {
-  std::uint32_t states = 20'000;     ///< of any automaton on the way, before minimising
+  std::uint32_t states = 20'000;  ///< of any automaton on the way, before minimising; time is bounded in proportion
 };
 
 class Dfa {
@@ -38,6 +38,11 @@ class Dfa {
   std::uint32_t worst_min_bytes() const { return worst_; }
   std::uint32_t num_states() const { return static_cast<std::uint32_t>(accepting_.size()); }
   bool matches(std::string_view bytes) const;
+  /// Bytes of one class lead to the same states everywhere; classes are numbered in the order of their lowest byte.
+  std::uint8_t byte_class(std::uint8_t byte) const { return class_of_[byte]; }
+  std::uint32_t num_classes() const { return classes_; }
+  /// Equal languages, that is: a minimal automaton is unique, and states and classes are numbered by its form.
+  bool operator==(const Dfa&) const = default;
 
   /// From raw parts, untrimmed and not minimal; trims and minimises (Hopcroft or Moore). `table` is
   /// [states][classes], kDead allowed.
@@ -45,7 +50,6 @@ class Dfa {
                   std::vector<std::uint8_t> accepting, State start);
 
  private:
-  friend class DfaOps;
   std::array<std::uint8_t, 256> class_of_{};
   std::uint32_t classes_ = 1;
   std::vector<State> table_;
@@ -58,7 +62,8 @@ class Dfa {
 using DfaPtr = std::shared_ptr<const Dfa>;
 
 Dfa dfa_literal(std::string_view bytes);
-Dfa dfa_literals(const std::vector<std::string>& words);  ///< any of them
+/// Any of them. Takes memory for each byte of the words: the caller bounds them.
+Dfa dfa_literals(const std::vector<std::string>& words);
 Dfa dfa_valid_utf8();                                      ///< all valid UTF-8 (no surrogates, no overlong forms)
 Result<Dfa> dfa_intersect(const Dfa& a, const Dfa& b, const DfaLimits& limits = {});
 Result<Dfa> dfa_unite(const Dfa& a, const Dfa& b, const DfaLimits& limits = {});
@@ -67,6 +72,7 @@ Result<Dfa> dfa_subtract(const Dfa& a, const Dfa& b, const DfaLimits& limits = {
 Result<Dfa> dfa_concat(const Dfa& a, const Dfa& b, const DfaLimits& limits = {});
 /// `item` min..max times (max < 0: without end).
 Result<Dfa> dfa_repeat(const Dfa& item, std::int64_t min, std::int64_t max, const DfaLimits& limits = {});
+/// False also where it would take too long to tell (millions of pairs of states).
 bool dfa_disjoint(const Dfa& a, const Dfa& b);
 bool dfa_equal(const Dfa& a, const Dfa& b);
 /// All words, in order of bytes, if there are at most `most`.
