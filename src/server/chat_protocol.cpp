@@ -39,8 +39,8 @@ const FieldSpec kRows[] = {
     {.name = "functions", .type = kArray, .about = "The older form of tools.", .max = kMaxTools,
      .members = kFunctionMembers},
     {.name = "function_call", .about = "The older form of tool_choice."},
-    {.name = "reasoning_effort", .type = kString, .about = "How much to reason; none turns it off, unless a switch says otherwise.",
-     .values = kEfforts},
+    {.name = "reasoning_effort", .type = kString,
+     .about = "How much to reason; none turns it off, unless a switch says otherwise.", .values = kEfforts},
     {.name = "reasoning", .type = kObject, .about = "The same and more, as OpenRouter has it.",
      .members = kReasoningRows},
     {.name = "thinking", .type = kObject, .about = "The same, as GLM and DeepSeek have it.",
@@ -62,19 +62,19 @@ void read_chat_logprobs(Fields& fields, ApiRequest& request) {
   request.sampling.logprobs = request.output.logprobs;
 }
 
-/// The fields that only chat has; the shared ones lose against them.
+/// The fields that only chat has.
 void read_chat_reasoning(Fields& fields, ReasoningOptions& out) {
   if (auto inner = fields.nested("reasoning")) {
     if (const auto on = inner->boolean("enabled")) set_switch(*inner, out, *on, "reasoning.enabled");
     if (auto effort = inner->string("effort")) set_effort(*inner, out, std::move(*effort), "reasoning.effort");
-    if (const auto budget = inner->integer("max_tokens")) set_budget(out, *budget, "reasoning.max_tokens");
+    if (const auto budget = inner->integer("max_tokens")) set_budget(*inner, out, *budget, "reasoning.max_tokens");
     if (inner->boolean("exclude").value_or(false)) out.show = false;
     fields.absorb(*inner);
   }
   if (auto inner = fields.nested("thinking")) {
     const auto type = inner->string("type");
     if (type) set_switch(*inner, out, *type != "disabled", "thinking.type");
-    if (const auto budget = inner->integer("budget_tokens")) set_budget(out, *budget, "thinking.budget_tokens");
+    if (const auto budget = inner->integer("budget_tokens")) set_budget(*inner, out, *budget, "thinking.budget_tokens");
     fields.absorb(*inner);
   }
   if (auto effort = fields.string("reasoning_effort")) set_effort(fields, out, std::move(*effort), "reasoning_effort");

@@ -35,6 +35,7 @@ std::string mint_call_id(const std::string& answer, std::size_t choice, std::siz
 struct Call {
   std::string id, name, arguments;
   bool custom = false, declared = true;
+  bool complete = true;  ///< the answer did not break off in its arguments
 };
 
 struct Choice {
@@ -198,6 +199,8 @@ void ChatWriter::push(std::size_t index, Piece& piece, const UsageCounts& usage,
   };
   for (OutputEvent& event : piece.events) {
     if (event.kind == Kind::kToolStart && says_something(event)) start_call(index, event);
+    const bool ends = event.kind == Kind::kToolEnd && (!functions_ || event.call == 0);
+    if (ends) choice.calls.back().complete = event.complete;
     if (!says_something(event)) continue;
     if (spec_.stream) {
       chunk(event);
@@ -216,11 +219,13 @@ Json ChatWriter::finished(std::size_t index, const char* holder, Json content, c
                               {"finish_reason", chat_finish_reason(spec_, end)},
                               {"stop_reason", stop_reason(spec_, end)}});
   if (!end.note.empty()) choice.set("tool_parse_error", end.note);
-  Json::Array undeclared;
+  Json::Array undeclared, incomplete;
   for (const Call& call : choices_[index].calls) {
     if (!call.declared) undeclared.emplace_back(call.name);
+    if (!call.complete) incomplete.emplace_back(functions_ ? call.name : call.id);
   }
   if (!undeclared.empty()) choice.set("undeclared_tools", Json(std::move(undeclared)));
+  if (!incomplete.empty()) choice.set("incomplete_tool_calls", Json(std::move(incomplete)));
   return choice;
 }
 

@@ -2,7 +2,8 @@
 //
 // What openai-python's accumulator forces (and other clients rely on): role, ids and names appear once, indexes of
 // calls are dense and ascending, no number stands inside a delta, the finish has a chunk of its own. Reasoning goes
-// out under both of its names. What is not OpenAI's stands beside the choice: tool_parse_error, undeclared_tools.
+// out under both of its names. What is not OpenAI's stands beside the choice: tool_parse_error, undeclared_tools,
+// incomplete_tool_calls.
 #pragma once
 
 #include <memory>

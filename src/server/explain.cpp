@@ -43,7 +43,7 @@ Json settings_json(const Parsed& parsed) {
   Json out = Json::object();
   for (Setting& s : settings(*parsed.model, parsed.request)) {
     const Json* given = parsed.body.find(s.field);
-    const bool asked = given != nullptr && !given->is_null();
+    const bool asked = given != nullptr && !given->is_null() && !s.value.is_null();  // a seed of -1 is none
     out.set(std::string(s.field), Json::object({{"value", std::move(s.value)},
                                                 {"from", asked          ? "request"
                                                          : s.model_says ? "generation_config"

@@ -139,11 +139,12 @@ void read_thinking(Fields& fields, ReasoningOptions& reasoning) {
     fields.absorb(*thinking);
     if (type == "enabled" || type == "adaptive") set_switch(fields, reasoning, true, "thinking.type");
     if (type == "disabled") set_switch(fields, reasoning, false, "thinking.type");
-    if (budget && type != "disabled") set_budget(reasoning, *budget, "thinking.budget_tokens");
+    if (budget && type != "disabled") set_budget(fields, reasoning, *budget, "thinking.budget_tokens");
   }
   if (auto output = fields.nested("output_config")) {
     output->refuse_unsupported();
-    if (auto effort = output->string("effort")) set_effort(*output, reasoning, std::move(*effort), "output_config.effort");
+    if (auto effort = output->string("effort"))
+      set_effort(*output, reasoning, std::move(*effort), "output_config.effort");
     fields.absorb(*output);
   }
 }

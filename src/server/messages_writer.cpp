@@ -64,6 +64,7 @@ class MessagesWriter final : public AnswerWriter {
   void close(bool complete, std::string& out);
   Json message(Json usage) const;
   const char* stop_reason() const;
+  Json own_members() const;
 
   const AnswerContext context_;
   const bool stream_;
@@ -74,6 +75,8 @@ class MessagesWriter final : public AnswerWriter {
   std::size_t blocks_ = 0;     ///< started
   std::string space_;          ///< white space that may begin a text block
   bool arguments_ = false;     ///< of the open call have begun
+  std::string use_id_;         ///< of the open call
+  Json::Array incomplete_;     ///< ids of calls that the answer broke off in
   std::optional<Sha256> thought_;
   ChoiceEnd end_;
   Json usage_;
@@ -176,6 +179,7 @@ void MessagesWriter::start_tool(const OutputEvent& event, std::string& out) {
       {{"type", "tool_use"},
        {"id", tool_use_id(context_.meta.id, static_cast<std::size_t>(std::max(event.call, 0)), event.native_id)},
        {"name", event.text}});
+  use_id_ = content.find("id")->as_string();
   if (!event.declared) content.set("undeclared", true);
   if (stream_) content.set("input", Json::object());
   open(Block::kTool, std::move(content), out);
@@ -203,6 +207,7 @@ void MessagesWriter::take(OutputEvent& event, std::string& out) {
       return delta("input_json_delta", "partial_json", std::string_view(event.text).substr(start), out);
     }
     case OutputEvent::Kind::kToolEnd:
+      if (!event.complete) incomplete_.emplace_back(use_id_);
       return close(event.complete, out);
     case OutputEvent::Kind::kText:
       return;
@@ -228,6 +233,14 @@ const char* MessagesWriter::stop_reason() const {
   return end_.complete_calls > 0 ? "tool_use" : "end_turn";
 }
 
+/// What is ours, beside the usage.
+Json MessagesWriter::own_members() const {
+  Json out = Json::object();
+  if (!end_.note.empty()) out.set("tool_parse_error", end_.note);
+  if (!incomplete_.empty()) out.set("incomplete_tool_uses", Json(incomplete_));
+  return out;
+}
+
 void MessagesWriter::end(const UsageCounts& usage, std::string& out) {
   usage_ = usage_json(usage.prompt, usage);
   if (!stream_) return;
@@ -235,7 +248,8 @@ void MessagesWriter::end(const UsageCounts& usage, std::string& out) {
   if (end_.stop_string >= 0)
     delta.set("stop_sequence", context_.spec->stop[static_cast<std::size_t>(end_.stop_string)]);
   std::string rest = ",\"delta\":" + dump_json(delta) + ",\"usage\":" + dump_json(usage_);
-  if (!end_.note.empty()) rest += ",\"tool_parse_error\":" + json_quote(end_.note);
+  const Json ours = own_members();
+  for (const auto& [name, value] : ours.as_object()) rest += "," + json_quote(name) + ":" + dump_json(value);
   append_event("message_delta", rest, out);
   append_event("message_stop", "", out);
 }
@@ -245,7 +259,8 @@ std::string MessagesWriter::body() {
   out.set("stop_reason", stop_reason());
   if (end_.stop_string >= 0)
     out.set("stop_sequence", context_.spec->stop[static_cast<std::size_t>(end_.stop_string)]);
-  if (!end_.note.empty()) out.set("tool_parse_error", end_.note);
+  const Json ours = own_members();
+  for (const auto& [name, value] : ours.as_object()) out.set(name, value);
   // The blocks are JSON already: as a tree, an answer takes many times the memory of its text.
   std::string text = dump_json(out);
   constexpr std::string_view kContent = "\"content\":[";

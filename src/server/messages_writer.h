@@ -6,8 +6,8 @@
 // block. White space alone between other blocks makes no block: the protocol has none. A streamed answer, added up
 // as the official clients do, equals body().
 //
-// Two members are ours: `undeclared` of a tool_use block whose name no tool has, and `tool_parse_error`, why what looked
-// like a call is text, of the message and of message_delta.
+// Three members are ours: `undeclared` of a tool_use block whose name no tool has; and of the message and of message_delta
+// `tool_parse_error`, why what looked like a call is text or half a call, and `incomplete_tool_uses`, ids of such halves.
 #pragma once
 
 #include <memory>

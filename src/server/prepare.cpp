@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "server/cache_salt.h"
+#include "server/request_rules.h"
 #include "server/tool_rules.h"
 
 namespace barg::server {
@@ -234,6 +235,25 @@ std::optional<std::tm> local_time(std::time_t now, std::optional<std::int64_t> u
   return there != nullptr ? std::optional(out) : std::nullopt;
 }
 
+/// Adds what the request says of reasoning and this model has no choice of. Not to reason is what a model without
+/// reasoning does.
+void list_without_effect(const ServedModel& model, ApiRequest& request) {
+  const ReasoningOptions& asked = request.output.reasoning;
+  const bool reasons = model.dialect && !model.dialect->reasoning().close.empty();
+  const auto add = [&ignored = request.ignored](const std::string& path) {
+    if (!path.empty() && std::find(ignored.begin(), ignored.end(), path) == ignored.end()) ignored.push_back(path);
+  };
+  if (!reasons) add(asked.budget_by);
+  if (!model.chat_template || !request.prompts.empty()) return;
+  for (const text::AppliedOption& option : model.chat_template->applied(request.chat).options) {
+    if (option.how != text::AppliedOption::How::kNoEffect) continue;
+    const bool off = option.value == Json(false) || option.value == Json("none");
+    if (off && !reasons) continue;
+    const bool effort = option.option == "reasoning_effort" || asked.enabled_by.empty();
+    add(effort ? asked.effort_by : asked.enabled_by);
+  }
+}
+
 /// What a template is told beside the messages.
 void complete_chat(ApiRequest& request) {
   request.chat.tools = template_tools(request.output.tools);
@@ -269,6 +289,8 @@ Result<Parsed> parse_request(const ServerState& state, const Protocol& protocol,
   if (const std::string& secret = (*model)->salt_secret; !secret.empty())
     request->cache_salt = derived_salt(secret, api_key, request->cache_salt);
   complete_chat(*request);
+  list_without_effect(**model, *request);
+  if (auto ok = check_strict(*request); !ok) return std::unexpected(ok.error());
   request->chat.now = local_time(now, state.utc_offset);
   return Parsed{.model = *model, .request = std::move(*request), .body = std::move(*json)};
 }

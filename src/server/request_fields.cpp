@@ -99,8 +99,8 @@ constexpr FieldSpec kShared[] = {
      .apis = kChatLike},
     {.name = "separate_reasoning", .type = kBool, .about = "false: reasoning stays in the text, as it was written.",
      .apis = kChatLike},
-    {.name = "enable_thinking", .type = kBool, .about = "Whether the model reasons first, where it can be told; wins over an effort.",
-     .apis = kChatLike},
+    {.name = "enable_thinking", .type = kBool,
+     .about = "Whether the model reasons first, where it can be told; wins over an effort.", .apis = kChatLike},
 
     // Understood, and not built.
     {.name = "structured_outputs", .about = "Not supported.", .effect = kRefused},

@@ -179,6 +179,10 @@ void read_output(Fields& fields, ApiRequest& request) {
   }
 }
 
+void contradiction(Fields& fields, const std::string& one, const std::string& other) {
+  fields.fail_at(ErrorCode::kInvalidValue, one + " and " + other + " contradict each other", other);
+}
+
 }  // namespace
 
 void read_generation(Fields& fields, ApiRequest& request, const SamplingDefaults& defaults, std::int32_t vocab) {
@@ -198,14 +202,6 @@ void read_generation(Fields& fields, ApiRequest& request, const SamplingDefaults
   read_output(fields, request);
 }
 
-namespace {
-
-void contradiction(Fields& fields, const std::string& one, const std::string& other) {
-  fields.fail_at(ErrorCode::kInvalidValue, one + " and " + other + " contradict each other", other);
-}
-
-}  // namespace
-
 void set_switch(Fields& fields, ReasoningOptions& reasoning, bool on, std::string path) {
   if (reasoning.enabled.value_or(on) != on) return contradiction(fields, reasoning.enabled_by, path);
   if (reasoning.enabled) return;
@@ -220,7 +216,8 @@ void set_effort(Fields& fields, ReasoningOptions& reasoning, std::string effort,
   reasoning.effort_by = std::move(path);
 }
 
-void set_budget(ReasoningOptions& reasoning, std::int64_t tokens, std::string path) {
+void set_budget(Fields& fields, ReasoningOptions& reasoning, std::int64_t tokens, std::string path) {
+  if (reasoning.budget.value_or(tokens) != tokens) return contradiction(fields, reasoning.budget_by, path);
   reasoning.budget = static_cast<std::int32_t>(tokens);
   reasoning.budget_by = std::move(path);
 }
@@ -236,7 +233,7 @@ void read_reasoning(Fields& fields, ApiRequest& request) {
   }
   if (const auto on = fields.boolean("enable_thinking")) set_switch(fields, r, *on, "enable_thinking");
   if (const auto budget = fields.integer("thinking_token_budget"); budget && *budget >= 0)
-    set_budget(r, *budget, "thinking_token_budget");
+    set_budget(fields, r, *budget, "thinking_token_budget");
   r.show = fields.boolean("include_reasoning").value_or(r.show);
   r.separate = fields.boolean("separate_reasoning").value_or(r.separate);
 }

@@ -30,10 +30,10 @@ Result<void> check_strict(const ApiRequest& request);
 /// min_tokens against max_tokens, once both are read.
 void check_min_tokens(Fields& fields, const ApiRequest& request);
 /// What a request says of reasoning, with the path of the field that says it. Switches win over efforts ("none" is one
-/// and says off, the others say on); two switches, or two efforts, that differ are an error that names both.
+/// and says off, the others say on); two switches, efforts or budgets that differ are an error that names both.
 void set_switch(Fields& fields, ReasoningOptions& reasoning, bool on, std::string path);
 void set_effort(Fields& fields, ReasoningOptions& reasoning, std::string effort, std::string path);
-void set_budget(ReasoningOptions& reasoning, std::int64_t tokens, std::string path);
+void set_budget(Fields& fields, ReasoningOptions& reasoning, std::int64_t tokens, std::string path);
 inline constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
 
 /// messages, documents, template flags of Chat Completions.

@@ -171,7 +171,7 @@ class Refusals(unittest.TestCase):
 
     def test_parameters(self):
         rows = ["n=0", "n=-1", "n=1000000", "max_tokens=0", "max_tokens=-1", "temperature=-1", "temperature=1e9", "temperature=1e-40",
-                "top_p=0", "top_p=2", "top_k=-2", "min_p=2", "top_logprobs=1000000", "seed=-1", "repetition_penalty=0",
+                "top_p=0", "top_p=2", "top_k=-2", "min_p=2", "top_logprobs=1000000", "seed=1.5", "repetition_penalty=0",
                 "presence_penalty=3", "logprobs=7", 'stop=""', 'stop=[""]', "stop=" + json.dumps(["s"] * 10_000),
                 "stop=" + json.dumps("s" * (1 << 20)), 'logit_bias={"x":1}', 'logit_bias={"1000000000":1}', 'logit_bias={"1":1e308}',
                 "logit_bias=" + json.dumps({str(i): 1 for i in range(100_000)}), 'priority="x"', 'cache_salt="a/b"',

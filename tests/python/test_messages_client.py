@@ -29,7 +29,8 @@ def dump(message):
     out = message.to_dict()
     out.pop("id")
     out.pop("stop_details", None)  # of refusals, which there are none; the accumulator makes it a null
-    out.pop("tool_parse_error", None)  # beside the message: the accumulator has no place for it
+    for ours in ("tool_parse_error", "incomplete_tool_uses"):  # beside the message: the accumulator has no place for them
+        out.pop(ours, None)
     for block in out["content"]:
         if block["type"] == "tool_use":
             assert re.fullmatch(r"toolu_[A-Za-z0-9_-]+", block.pop("id"))

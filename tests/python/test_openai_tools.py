@@ -51,6 +51,13 @@ CALLS = {
 SINGLE = {"harmony"}  # one call, then the model waits
 
 
+def is_json(text):
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
 class Families:
     """The tests of one family; FAMILY names it."""
 
@@ -135,7 +142,8 @@ class Families:
             shown = (choice.message.content or "") + "".join(c.function.name + c.function.arguments for c in choice.message.tool_calls or [])
             self.assertIn("weather", shown)
             self.assertIn("Gen", shown)
-            self.assertIn(choice.finish_reason, ("stop", "tool_calls"))
+            whole = [c for c in choice.message.tool_calls or [] if is_json(c.function.arguments)]
+            self.assertEqual(choice.finish_reason, "tool_calls" if whole else "stop")
 
     def test_cut_by_length(self):
         for cut in (5, 12, 20):
@@ -200,6 +208,9 @@ class Harmony(Families, scripted.Case):
         self.assertEqual((message.reasoning_content, message.content), ("Think.", "Sunny, 20 °C."))
 
 
+SHELL = 'ls -l "a b"\n\t| wc  # naïve 🍃 {}'
+
+
 class Choice(scripted.Case):
     """What the client's helpers ask for and tool_choice, on one family."""
     FAMILY = "qwen3"
@@ -208,7 +219,7 @@ class Choice(scripted.Case):
                "closing": [token("<tool_call>"), '\n{"name": "search", "arguments": {"query": "a', plain("</tool_call>"),
                            'b", "tags": []}}\n', token("</tool_call>")],
                "broken": [token("<tool_call>"), '\n{"name": weather, oops}\n', token("</tool_call>"), "tail"],
-               "partial": '{"name": "weather", "arguments": {}}'}
+               "partial": '{"name": "weather", "arguments": {}}', "shell": call("shell", input=SHELL)}
 
     @classmethod
     def setUpClass(cls):
@@ -273,17 +284,54 @@ class Choice(scripted.Case):
     def test_json_that_is_an_answer(self):
         self.assertEqual(self.create("partial").choices[0].message.content, self.SCRIPTS["partial"])
 
+    def prompt_of(self, messages, **kw):
+        messages = [m if isinstance(m, dict) else m.to_dict() for m in messages]
+        status, _, answer = self.post("/v1/explain", {"messages": messages, **kw})
+        self.assertEqual(status, 200, answer)
+        return answer["prompts"][0]["text"]
+
     def test_custom_tools(self):
-        custom = {"type": "custom", "custom": {"name": "shell", "description": "Runs a command."}}
-        answer = self.create("text", tools=[custom, *tools()])
-        self.assertEqual(answer.choices[0].message.content, "Sunny.")
+        kw = {"tools": [{"type": "custom", "custom": {"name": "shell", "description": "Runs a command."}}, *tools()]}
+        choice = self.create("shell", **kw).choices[0]
+        [c] = choice.message.tool_calls
+        self.assertEqual((c.type, c.custom.name, c.custom.input, choice.finish_reason), ("custom", "shell", SHELL, "tool_calls"))
+        self.assertRegex(c.id, r"^call_[A-Za-z0-9]{24}$")
+        pieces = [p for chunk in self.create("shell", stream=True, **kw)
+                  for p in chunk.to_dict()["choices"][0]["delta"].get("tool_calls", [])]
+        self.assertEqual((pieces[0]["type"], pieces[0]["custom"]["name"]), ("custom", "shell"))
+        self.assertTrue(pieces[0]["id"])
+        self.assertGreater(len(pieces), 2)
+        self.assertEqual("".join(p["custom"]["input"] for p in pieces), SHELL)
+        for p in pieces[1:]:
+            self.assertEqual((set(p), set(p["custom"])), ({"index", "custom"}, {"input"}))
+        messages = say("shell") + [choice.message, {"role": "tool", "tool_call_id": c.id, "content": "3 lines [[script text]]"}]
+        prompt = self.prompt_of(messages, **kw)
+        self.assertIn("Runs a command.", prompt)
+        self.assertIn(call("shell", input=SHELL), prompt)
+        self.assertIn("3 lines", prompt)
+        self.assertEqual(self.create("shell", messages=messages, **kw).choices[0].message.content, "Sunny.")
 
     def test_legacy_functions(self):
-        answer = self.c.chat.completions.create(model="scripted", temperature=0, messages=say("one"),
-                                                functions=[{"name": "weather", "parameters": {"type": "object"}}])
-        message = answer.choices[0].message
-        name = message.tool_calls[0].function.name if message.tool_calls else message.function_call.name
-        self.assertEqual(name, "weather")
+        kw = {"tools": openai.omit, "functions": [{"name": "weather", "description": "Weather of a city.",
+                                                   "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
+                                                  {"name": "now"}]}
+        choice = self.create("one", **kw).choices[0]
+        function = choice.message.function_call
+        self.assertEqual((function.name, json.loads(function.arguments)), ("weather", {"city": "Rome", "days": 1}))
+        self.assertEqual((choice.finish_reason, choice.message.tool_calls, choice.message.content), ("function_call", None, None))
+        deltas = [d for chunk in self.create("one", stream=True, **kw) if (d := chunk.choices[0].delta.function_call)]
+        self.assertEqual([d.name for d in deltas if d.name], ["weather"])
+        self.assertGreater(len(deltas), 2)
+        self.assertEqual("".join(d.arguments or "" for d in deltas), function.arguments)
+        self.assertEqual(self.create("two", **kw).choices[0].message.function_call.name, "weather", "one call, the first")
+        off = self.create("one", function_call="none", **kw).choices[0]
+        self.assertEqual((off.message.function_call, off.finish_reason), (None, "stop"))
+        messages = say("one") + [choice.message, {"role": "function", "name": "weather", "content": "20 degrees [[script text]]"}]
+        prompt = self.prompt_of(messages, functions=kw["functions"])
+        self.assertIn("Weather of a city.", prompt)
+        self.assertIn(call("weather", city="Rome", days=1), prompt)
+        self.assertIn("20 degrees", prompt)
+        self.assertEqual(self.create("one", messages=messages, **kw).choices[0].message.content, "Sunny.")
 
 
 if __name__ == "__main__":

@@ -117,6 +117,65 @@ TEST_F(ChatToolsTest, ThePromptMayEndInsideReasoning) {
             nullptr);
 }
 
+// "prefix of an open block": a client that goes on with the model's own words goes on inside what they opened.
+TEST_F(ChatToolsTest, TheLastAnswerMayEndInsideReasoning) {
+  auto ids = bytes_of("hm");
+  ids.push_back(kThinkEnd);
+  for (const TokenId id : bytes_of("yes")) ids.push_back(id);
+  say_ids(ids);
+  start();
+  const auto message = [&](const std::string& last) {
+    return *ask(post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"<think>"},)" + last +
+                                                 R"(],"continue_final_message":true,"thinking_token_budget":5})"))
+                .json().find("choices")->as_array()[0].find("message");
+  };
+  const Json inside = message(R"({"role":"assistant","content":"<think>I wonder"})");
+  ASSERT_NE(inside.find("reasoning_content"), nullptr);
+  EXPECT_EQ(inside.find("reasoning_content")->as_string(), "hm");
+  EXPECT_EQ(inside.find("content")->as_string(), "yes");
+  EXPECT_TRUE(engine_->last_request()->sampling.reasoning->open) << "the budget counts";
+  EXPECT_EQ(message(R"({"role":"assistant","content":"<think>I wonder</think>So"})").find("reasoning_content"), nullptr);
+  EXPECT_EQ(message(R"({"role":"assistant","content":"So"})").find("reasoning_content"), nullptr);
+  EXPECT_EQ(message(R"({"role":"assistant","content":"So"},{"role":"user","content":"<think>"})").find("reasoning_content"),
+            nullptr)
+      << "a user's marker opens nothing";
+}
+
+// What has no effect on this model is named, and refused where a client is strict.
+TEST_F(ApiTest, ReasoningWithoutEffectIsListed) {
+  start();
+  const auto ignored = [&](const std::string& more) {
+    const RawResponse r = ask_chat(more);
+    EXPECT_EQ(r.status, 200) << more;
+    const auto at = r.headers.find("x-barg-ignored");
+    return at == r.headers.end() ? std::string() : at->second;
+  };
+  EXPECT_EQ(ignored(R"(,"thinking_token_budget":9)"), "thinking_token_budget");
+  EXPECT_EQ(ignored(R"(,"reasoning":{"max_tokens":9})"), "reasoning.max_tokens");
+  EXPECT_EQ(ignored(R"(,"thinking_token_budget":-1)"), "") << "no budget";
+  EXPECT_EQ(ignored(R"(,"reasoning_effort":"low")"), "reasoning_effort");
+  EXPECT_EQ(ignored(R"(,"reasoning_effort":"none","enable_thinking":false)"), "") << "that it does not reason is so";
+  const RawResponse refused = ask_chat(R"(,"strict_params":true,"reasoning_effort":"low")");
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(refused.error("param"), "reasoning_effort");
+  EXPECT_EQ(ask_chat(R"(,"strict_params":true,"reasoning_effort":"none")").status, 200);
+  EXPECT_EQ(ask(post("/v1/responses", R"({"input":"hi","reasoning":{"effort":"high"}})")).headers.at("x-barg-ignored"),
+            "reasoning.effort");
+}
+
+TEST_F(ChatToolsTest, AnEffortThatASwitchOverrulesIsListed) {
+  start();
+  EXPECT_EQ(ask_chat(R"(,"enable_thinking":false,"reasoning_effort":"high")").headers.at("x-barg-ignored"),
+            "reasoning_effort");
+  EXPECT_EQ(ask_chat(R"(,"enable_thinking":true,"reasoning_effort":"none")").headers.at("x-barg-ignored"),
+            "reasoning_effort");
+  EXPECT_EQ(prompt(), "<|start|>user\nhi<|end|>\n<|start|>assistant\n<think>");
+  EXPECT_FALSE(ask_chat(R"(,"enable_thinking":true,"thinking_token_budget":9)").headers.contains("x-barg-ignored"));
+  const RawResponse both = ask_chat(R"(,"enable_thinking":true,"chat_template_kwargs":{"enable_thinking":false})");
+  EXPECT_EQ(both.status, 400);
+  EXPECT_EQ(both.error("param"), "enable_thinking");
+}
+
 TEST_F(ApiTest, PathsWithoutTheVersionAnswerToo) {
   start();
   EXPECT_EQ(ask(post("/chat/completions", chat())).status, 200);

@@ -93,7 +93,7 @@ void take_choice(const Json& choice, Answer& out) {
   if (choice.find("finish_reason")->is_null()) return;
   out.finish = choice.find("finish_reason")->as_string();
   ++out.finishes;
-  for (const char* key : {"stop_reason", "tool_parse_error", "undeclared_tools"}) {
+  for (const char* key : {"stop_reason", "tool_parse_error", "undeclared_tools", "incomplete_tool_calls"}) {
     if (const Json* v = choice.find(key)) out.extra.set(key, *v);
   }
 }
@@ -378,6 +378,41 @@ TEST(ChatStream, MalformedCallsAreTextWithANote) {
   EXPECT_EQ(a.finish, "stop");
   ASSERT_NE(a.extra.find("tool_parse_error"), nullptr);
   EXPECT_FALSE(a.extra.find("tool_parse_error")->as_string().empty());
+}
+
+// What a stream has sent of a call cannot be taken back, so unstreamed answers have it too: half a call, named as one.
+TEST(ChatStream, CallsThatBreakOffAreNamed) {
+  const auto broken = bytes_of("so ") + Ids{kCall} + bytes_of(R"({"name":"f","arguments":{"a":1,"city":Oslo}})") + Ids{kCallEnd};
+  const Scenario alone = with_tools({broken + Ids{kEnd}});
+  expect_same_everywhere(alone);
+  const Answer a = play(alone, true, 1)[0];
+  const Json& half = a.message.find("tool_calls")->as_array()[0];
+  EXPECT_EQ(half.find("function")->find("arguments")->as_string().rfind(R"({"a":1)", 0), 0U);
+  EXPECT_EQ(a.finish, "stop") << "there is nothing to call";
+  EXPECT_EQ(*a.extra.find("incomplete_tool_calls"), Json(Json::Array{*half.find("id")}));
+  EXPECT_NE(a.extra.find("tool_parse_error")->as_string().find(": f"), std::string::npos);
+  EXPECT_NE(text_of(a, "content").find("Oslo}}"), std::string::npos) << "the rest is text";
+
+  const Scenario beside = with_tools({call("g", "{}") + broken + Ids{kEnd}});
+  expect_same_everywhere(beside);
+  const Answer b = play(beside, false, 0)[0];
+  EXPECT_EQ(b.finish, "tool_calls") << "one call is whole";
+  EXPECT_EQ(*b.extra.find("incomplete_tool_calls"), Json(Json::Array{*b.message.find("tool_calls")->as_array()[1].find("id")}));
+
+  Scenario cut = with_tools({call("g", "{}") + Ids{kCall} + bytes_of(R"({"name":"f","arguments":{"a":)")});
+  cut.natural = false;
+  expect_same_everywhere(cut);
+  EXPECT_EQ(play(cut, true, 2)[0].finish, "length");
+  EXPECT_EQ(play(cut, true, 2)[0].extra.find("incomplete_tool_calls")->size(), 1U);
+  EXPECT_EQ(play(with_tools({call("g", "{}") + Ids{kEnd}}), true, 1)[0].extra.find("incomplete_tool_calls"), nullptr);
+
+  Scenario function = with_tools({broken + Ids{kEnd}});
+  auto extras = std::make_shared<ChatExtras>();
+  extras->functions = true;
+  function.spec.extras = extras;
+  function.spec.tools.parallel = false;
+  expect_same_everywhere(function);
+  EXPECT_EQ(dump_json(*play(function, true, 1)[0].extra.find("incomplete_tool_calls")), R"(["f"])") << "it has no id";
 }
 
 TEST(ChatStream, MarkersThatAreSpelledTriggerNothing) {

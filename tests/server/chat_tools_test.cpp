@@ -142,8 +142,8 @@ TEST(ChatTools, FunctionsAreToolsOfOneCall) {
 TEST(ChatReasoning, AllItsSpellings) {
   const auto options = [](const std::string& more) { return accepted(more).output.reasoning; };
   EXPECT_FALSE(options(R"("seed":1)").enabled);
-  EXPECT_EQ(options(R"("reasoning_effort":"none")").enabled, false);
-  EXPECT_EQ(options(R"("reasoning_effort":"high")").enabled, true);
+  EXPECT_FALSE(options(R"("reasoning_effort":"none")").enabled) << "no switch; the template is told the effort";
+  EXPECT_EQ(options(R"("reasoning_effort":"none")").effort, "none");
   EXPECT_EQ(options(R"("reasoning_effort":"high")").effort, "high");
   EXPECT_EQ(options(R"("reasoning":{"effort":"low"})").effort, "low");
   EXPECT_EQ(options(R"("reasoning":{"enabled":false},"reasoning_effort":"low")").enabled, false);
@@ -156,6 +156,50 @@ TEST(ChatReasoning, AllItsSpellings) {
   EXPECT_FALSE(options(R"("thinking_token_budget":-1)").budget);
   EXPECT_FALSE(options(R"("include_reasoning":false)").show);
   EXPECT_FALSE(options(R"("separate_reasoning":false)").separate);
+}
+
+// "enable_thinking loses to reasoning_effort": who says on or off is heard, the effort says how much.
+TEST(ChatReasoning, ASwitchWinsOverAnEffort) {
+  struct Row {
+    std::string more;
+    bool enabled;
+    std::string by;
+  };
+  for (const Row& row : std::vector<Row>{
+           {R"("enable_thinking":false,"reasoning_effort":"high")", false, "enable_thinking"},
+           {R"("reasoning_effort":"none","enable_thinking":true)", true, "enable_thinking"},
+           {R"("chat_template_kwargs":{"enable_thinking":false},"reasoning_effort":"low")", false,
+            "chat_template_kwargs.enable_thinking"},
+           {R"("chat_template_kwargs":{"thinking":true},"reasoning_effort":"none")", true, "chat_template_kwargs.thinking"},
+           {R"("thinking":{"type":"disabled"},"reasoning_effort":"max")", false, "thinking.type"},
+           {R"("reasoning":{"enabled":true,"effort":"none"})", true, "reasoning.enabled"}}) {
+    const ReasoningOptions got = accepted(row.more).output.reasoning;
+    EXPECT_EQ(got.enabled, row.enabled) << row.more;
+    EXPECT_EQ(got.enabled_by, row.by) << row.more;
+    EXPECT_FALSE(got.effort.empty()) << row.more;
+    EXPECT_FALSE(got.effort_by.empty()) << row.more;
+  }
+}
+
+TEST(ChatReasoning, ContradictionsNameBothFields) {
+  struct Row {
+    std::string more, one, other;
+  };
+  for (const Row& row : std::vector<Row>{
+           {R"("enable_thinking":true,"chat_template_kwargs":{"enable_thinking":false})",
+            "chat_template_kwargs.enable_thinking", "enable_thinking"},
+           {R"("thinking":{"type":"enabled"},"enable_thinking":false)", "thinking.type", "enable_thinking"},
+           {R"("reasoning":{"enabled":true},"thinking":{"type":"disabled"})", "reasoning.enabled", "thinking.type"},
+           {R"("reasoning":{"effort":"low"},"reasoning_effort":"high")", "reasoning.effort", "reasoning_effort"},
+           {R"("reasoning":{"max_tokens":5},"thinking_token_budget":6)", "reasoning.max_tokens", "thinking_token_budget"}}) {
+    const auto r = parse(row.more);
+    ASSERT_FALSE(r) << row.more;
+    EXPECT_EQ(r.error().code, ErrorCode::kInvalidValue) << row.more;
+    EXPECT_EQ(r.error().param, row.other) << row.more;
+    EXPECT_EQ(r.error().message, row.one + " and " + row.other + " contradict each other");
+  }
+  accepted(R"("enable_thinking":true,"chat_template_kwargs":{"enable_thinking":true},"reasoning":{"enabled":true})");
+  accepted(R"("reasoning":{"effort":"low","max_tokens":6},"reasoning_effort":"low","thinking_token_budget":6)");
 }
 
 // ---- history

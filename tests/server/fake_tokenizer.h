@@ -97,8 +97,15 @@ class FakeTemplate final : public text::ChatTemplate {
       if (!(last && prompt.continue_final_message)) out.text += "<|end|>\n";
     }
     if (prompt.add_generation_prompt) out.text += "<|start|>assistant\n";
-    if (prompt.thinking.value_or(false)) out.text += "<think>";
+    const std::string& effort = prompt.reasoning_effort;
+    if (prompt.thinking.value_or(!effort.empty() && effort != "none")) out.text += "<think>";
     return out;
+  }
+  /// It has a switch and no levels.
+  text::AppliedOptions applied(const text::ChatPrompt& prompt) const override {
+    text::TemplateTraits traits;
+    traits.thinking_variables = {"enable_thinking"};
+    return text::apply_options(traits, prompt.thinking, prompt.reasoning_effort, prompt.kwargs);
   }
   bool has_template() const override { return true; }
   const std::string& source() const override { return source_; }

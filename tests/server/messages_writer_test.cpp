@@ -199,6 +199,25 @@ TEST(MessagesWriter, ACallThatBrokeOffIsWhatTheClientsMakeOfIt) {
   EXPECT_NE(b.bytes().find("content_block_stop"), std::string::npos) << "what is open is closed";
 }
 
+// Clients that run every tool_use block must be able to see that one is half a call, in both modes alike.
+TEST(MessagesWriter, CallsThatBrokeOffAreNamed) {
+  Answer streamed(true), plain(false);
+  for (Answer* a : {&streamed, &plain}) {
+    a->push({event(Kind::kToolStart, "f", 0), event(Kind::kToolArgs, "{}", 0), end_of_call(0), event(Kind::kToolStart, "g", 1),
+             event(Kind::kToolArgs, "{\"a\":", 1), end_of_call(1, false)})
+        .finish({.finish = FinishReason::kStop, .complete_calls = 1, .note = "broke off: g"});
+  }
+  const Json body = plain.body();
+  const Json ids = Json(Json::Array{*body.find("content")->as_array()[1].find("id")});
+  EXPECT_EQ(*body.find("incomplete_tool_uses"), ids);
+  EXPECT_EQ(*body.find("stop_reason"), Json("tool_use"));
+  EXPECT_NE(streamed.bytes().find(R"("tool_parse_error":"broke off: g","incomplete_tool_uses":)" + dump_json(ids) + "}"),
+            std::string::npos);
+  Answer whole(false);
+  whole.push({event(Kind::kToolStart, "f", 0), event(Kind::kToolArgs, "{}", 0), end_of_call(0)}).finish();
+  EXPECT_EQ(whole.body().find("incomplete_tool_uses"), nullptr);
+}
+
 TEST(MessagesWriter, HiddenThinkingIsInNoBlock) {
   for (const bool stream : {true, false}) {
     Answer a(stream, {}, false);
@@ -286,6 +305,9 @@ Json accumulated(const std::string& bytes) {
       EXPECT_FALSE(open);
       for (const char* key : {"stop_reason", "stop_sequence"}) message.set(key, *json.find("delta")->find(key));
       message.set("usage", *json.find("usage"));
+      for (const char* key : {"tool_parse_error", "incomplete_tool_uses"}) {
+        if (const Json* ours = json.find(key)) message.set(key, *ours);
+      }
     } else {
       EXPECT_EQ(type, "message_stop");
       stopped = true;

@@ -75,7 +75,8 @@ TEST(OpenAiJson, BadSharedFields) {
       {R"("repetition_penalty":-1)", kInvalid, "repetition_penalty"},
       {R"("frequency_penalty":2.5)", kInvalid, "frequency_penalty"},
       {R"("presence_penalty":-2.5)", kInvalid, "presence_penalty"},
-      {R"("seed":-1)", kInvalid, "seed"},
+      {R"("seed":-1e300)", kInvalid, "seed"},
+      {R"("seed":"-1")", kInvalid, "seed"},
       {R"("seed":9223372036854775808)", kInvalid, "seed"},
       {R"("seed":1.5)", kInvalid, "seed"},
       {R"("n":0)", kInvalid, "n"},
@@ -374,6 +375,11 @@ TEST(OpenAiJson, ReadsWhatItAccepts) {
     "stream_options":{"include_usage":true,"continuous_usage_stats":true,"include_obfuscation":false},"priority":-3,"cache_salt":"s",
     "return_token_ids":true,"top_k":5.0)");
   EXPECT_EQ(r.sampling.seed, 42U);
+  EXPECT_FALSE(chat(R"("seed":-1)").sampling.seed) << "one is drawn";
+  EXPECT_FALSE(completion(R"("seed":-1.0)").sampling.seed);
+  EXPECT_EQ(chat(R"("seed":0)").sampling.seed, 0U);
+  EXPECT_EQ(chat(R"("seed":-2)").sampling.seed, 0xFFFF'FFFF'FFFF'FFFEU) << "the bits of an int64";
+  EXPECT_EQ(chat(R"("seed":-9223372036854775808)").sampling.seed, 0x8000'0000'0000'0000U);
   EXPECT_EQ(r.n, 3);
   EXPECT_EQ(r.output.stop, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(r.sampling.logit_bias, (std::vector<std::pair<TokenId, float>>{{5, -100.F}, {6, 2.5F}}));
