@@ -51,6 +51,9 @@ class Engine {
   /// Fails with kRateLimited or kUnavailable and retry_after_s computed from backlog and measured speed.
   virtual Result<void> admissible(std::int64_t prompt_tokens) const = 0;
 
+  /// What submit() would refuse whatever the queue is: values out of range, more than the whole pool could hold.
+  virtual Result<void> check(const Request& request) const = 0;
+
   /// Moves the request into the bounded inbox. A refused request produces no event. After success the sink
   /// receives exactly one final event per choice, whatever happens.
   virtual Result<void> submit(Request request, Sink sink) = 0;

@@ -59,6 +59,8 @@ Verdict shape(Session& s) {
 
 Verdict count(Session& s) {
   if (auto verdict = no_entries(s)) return *verdict;
+  if (!text_at(s.json("chat.logprobs"), "choices.0.message.reasoning_content").empty())
+    return not_applicable("the answer has reasoning, whose tokens are not the content's");
   const std::int64_t tokens = int_at(s.json("chat.logprobs"), "usage.completion_tokens");
   const auto there = static_cast<std::int64_t>(entries(s).size());
   // The token that ends an answer may have an entry or not.
@@ -152,7 +154,7 @@ Verdict stream_equals(Session& s) {
 constexpr Rule kRules[] = {
     {"logprobs.shape", "An entry has token, logprob, bytes and top_logprobs; beside content there is refusal.",
      "OpenAI's schema requires the keys.", shape},
-    {"logprobs.count", "There is one entry for each generated token.", "Evaluations add them up.", count},
+    {"logprobs.count", "There is one entry for each token of the content.", "Evaluations add them up.", count},
     {"logprobs.text", "The bytes of the entries, joined, are the content.",
      "vLLM 16540: tokens that are no characters.", text},
     {"logprobs.range", "Log-probabilities are at most 0, and probabilities add up to at most 1.",

@@ -132,6 +132,10 @@ class EngineImpl final : public Engine {
   Result<void> admissible(std::int64_t prompt_tokens) const override {
     return admission_.check(prompt_tokens);
   }
+  Result<void> check(const Request& request) const override {
+    if (auto ok = validate_request(request, info_); !ok) return ok;
+    return loop_.scheduler().check_request(request);
+  }
   Result<void> submit(Request request, Sink sink) override;
   void cancel(RequestId id) override { loop_.inbox().push_always(CancelMessage{id}); }
   void finish_at(RequestId id, std::int32_t choice, std::int32_t output_tokens) override {
@@ -158,11 +162,6 @@ class EngineImpl final : public Engine {
 
  private:
   std::vector<Digest> pinned_blocks(const Request& request) const;
-  Result<void> check(const Request& request) const {
-    if (auto ok = validate_request(request, info_); !ok) return ok;
-    return loop_.scheduler().check_request(request);
-  }
-
   const std::unique_ptr<runtime::Runner> runner_;
   const Clock& clock_;
   const EngineInfo info_;

@@ -29,7 +29,7 @@ const FieldSpec kRows[] = {
     {.name = "max_completion_tokens", .type = kInteger,
      .about = "Most tokens of the answer, reasoning included; what remains of the context if absent.", .min = 1},
     {.name = "max_tokens", .type = kInteger, .about = "The older name of max_completion_tokens.", .min = 1},
-    {.name = "logprobs", .type = kBool, .about = "The log-probability of every token of the answer."},
+    {.name = "logprobs", .type = kBool, .about = "The log-probability of every token of the answer's text."},
     {.name = "top_logprobs", .type = kInteger, .about = "So many most likely tokens beside each; needs logprobs.",
      .min = 0, .max = kMaxLogprobs},
     {.name = "tools", .type = kArray, .about = "What the model may call; [] is none.", .max = kMaxTools,

@@ -40,6 +40,7 @@ struct Call {
 
 struct Choice {
   std::vector<Call> calls;  ///< of a streamed answer without their arguments
+  bool said = false;        ///< some text
   // Unstreamed only.
   std::string text, reasoning;
   std::vector<OutToken> tokens;
@@ -52,6 +53,7 @@ class ChatWriter final : public AnswerWriter {
       : context_(std::move(context)),
         spec_(*context_.spec),
         functions_(uses_functions(spec_)),
+        may_call_(!spec_.tools.tools.empty() && spec_.tools.mode != ToolMode::kNone),
         frame_(context_.meta, spec_, "chat.completion.chunk"),
         choices_(context_.prompts.size() * static_cast<std::size_t>(context_.n)),
         usage_(first_usage(context_)) {}
@@ -80,17 +82,21 @@ class ChatWriter final : public AnswerWriter {
   const AnswerContext context_;
   const OutputSpec& spec_;
   const bool functions_;
+  const bool may_call_;  ///< an answer may have calls and no text: its content is null
   const ChunkFrame frame_;
   std::vector<Choice> choices_;
   std::vector<TokenLogprobs> prompt_logprobs_;
   UsageCounts usage_;
 };
 
+/// Clients join contents: behind null comes text or nothing, and behind "" it could not become null again.
 void ChatWriter::begin(std::string& out) {
   if (!spec_.stream) return;
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     frame_.open_choice(i, out);
-    out += ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}";
+    out += ",\"delta\":{\"role\":\"assistant\",\"content\":";
+    out += may_call_ ? "null" : "\"\"";
+    out += "},\"logprobs\":null,\"finish_reason\":null}";
     frame_.close(usage_, out);
   }
 }
@@ -184,17 +190,27 @@ Json ChatWriter::piece_logprobs(const Piece& piece) const {
   return chat_logprobs(*context_.tokenizer, piece.tokens, *spec_.logprobs);
 }
 
-/// The records of a piece go out with its first chunk; there is one for them alone where nothing is to be said.
+/// The ids of a piece go out with its first chunk, log-probabilities with its first text; there is a chunk for them alone
+/// where nothing is to be said.
 void ChatWriter::push(std::size_t index, Piece& piece, const UsageCounts& usage, std::string& out) {
+  static const Json kNone;
   Choice& choice = choices_[index];
   std::span<const OutToken> records = piece.tokens;
   Json logprobs = spec_.stream ? piece_logprobs(piece) : Json();
-  const auto chunk = [&](const OutputEvent& event) {
+  const auto is_text = [](const OutputEvent& e) { return e.kind == Kind::kText && !e.text.empty(); };
+  const bool has_text = std::any_of(piece.events.begin(), piece.events.end(), is_text);
+  choice.said = choice.said || has_text;
+  const auto chunk = [&](const OutputEvent* event) {
+    const bool here = !has_text || event == nullptr || event->kind == Kind::kText;
     frame_.open_choice(index, out);
     out += ",\"delta\":";
-    write_delta(choice, event, out);
-    frame_.close_piece(logprobs, records, usage, out);
-    logprobs = nullptr;
+    if (event != nullptr) {
+      write_delta(choice, *event, out);
+    } else {
+      out += "{}";
+    }
+    frame_.close_piece(here ? logprobs : kNone, records, usage, out);
+    if (here) logprobs = nullptr;
     records = {};
   };
   for (OutputEvent& event : piece.events) {
@@ -203,12 +219,12 @@ void ChatWriter::push(std::size_t index, Piece& piece, const UsageCounts& usage,
     if (ends) choice.calls.back().complete = event.complete;
     if (!says_something(event)) continue;
     if (spec_.stream) {
-      chunk(event);
+      chunk(&event);
     } else {
       keep(choice, event);
     }
   }
-  if (spec_.stream && !records.empty()) chunk(OutputEvent{});
+  if (!logprobs.is_null() || (spec_.stream && spec_.return_token_ids && !records.empty())) chunk(nullptr);
   if (!spec_.stream) std::move(piece.tokens.begin(), piece.tokens.end(), std::back_inserter(choice.tokens));
 }
 
@@ -230,8 +246,15 @@ Json ChatWriter::finished(std::size_t index, const char* holder, Json content, c
 }
 
 void ChatWriter::finish_choice(std::size_t index, const ChoiceEnd& end, const UsageCounts& usage, std::string& out) {
-  if (spec_.stream) return frame_.write(finished(index, "delta", Json::object(), end), usage, out);
-  choices_[index].end = end;
+  Choice& choice = choices_[index];
+  choice.end = end;
+  if (!spec_.stream) return;
+  if (may_call_ && !choice.said && choice.calls.empty()) {  // neither: an empty text, as unstreamed
+    frame_.open_choice(index, out);
+    out += ",\"delta\":{\"content\":\"\"}";
+    frame_.close_piece(nullptr, {}, usage, out);
+  }
+  frame_.write(finished(index, "delta", Json::object(), end), usage, out);
 }
 
 void ChatWriter::end(const UsageCounts& usage, std::string& out) {

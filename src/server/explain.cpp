@@ -1,5 +1,6 @@
 #include "server/explain.h"
 
+#include <algorithm>
 #include <ctime>
 #include <optional>
 
@@ -85,9 +86,33 @@ struct Draft {
   std::shared_ptr<const Request> request;  ///< of the first prompt; null where it cannot be asked for
 };
 
-Json refused_json(const Error& error) {
-  const Json body = error_json(error);
-  return *body.find("error");
+/// What the request would get now, in the order in which it would get it; nullopt: an answer. Leaves in `prepared` what
+/// there is to show, also behind a refusal. An error: the body is no request.
+Result<std::optional<Error>> verdict(const Protocol& protocol, const Parsed& parsed, Prepared& prepared) {
+  const ServedModel& model = *parsed.model;
+  std::optional<Error> refused;
+  const auto note = [&](const Result<void>& ok) {
+    if (!ok && !refused) refused = ok.error();
+  };
+  note(check_before(model, protocol, parsed.request));
+  if (refused && refused->code == ErrorCode::kContextLengthExceeded) return refused;  // by its bytes: it is not read
+  const auto made = make_prompts(model, protocol, parsed.request, prepared);
+  const bool no_prompt = !made && prepared.prompts.size() == prepared.requests.size() &&
+                         prepared.requests.size() < std::max<std::size_t>(1, parsed.request.prompts.size());
+  if (no_prompt && !refused) return std::unexpected(made.error());
+  note(made);
+  for (const Request& request : prepared.requests) note(model.engine->check(request));
+  if (!refused) note(model.engine->admissible(static_cast<std::int64_t>(prepared.prompts.front().ids.size())));
+  return refused;
+}
+
+/// One longer than the context is counted and not shown.
+Json prompt_json(const ServedModel& model, const PromptInfo& prompt) {
+  const bool fits = prompt.ids.size() <= static_cast<std::size_t>(model.engine->info().max_model_len);
+  return Json::object({{"text", fits ? Json(model.tokenizer->decode(prompt.ids, false)) : Json()},
+                       {"token_ids", fits ? ids_json(prompt.ids) : Json()},
+                       {"tokens", static_cast<std::int64_t>(prompt.ids.size())},
+                       {"inside_reasoning", prompt.inside_reasoning}});
 }
 
 Result<Draft> draft(const ServerState& state, const Protocol& protocol, const HttpRequest& http,
@@ -96,36 +121,23 @@ Result<Draft> draft(const ServerState& state, const Protocol& protocol, const Ht
   if (!parsed) return std::unexpected(parsed.error());
   const ServedModel& model = *parsed->model;
   const ApiRequest& api = parsed->request;
-  const bool chat = api.prompts.empty();
+  Prepared prepared;
+  const auto refused = verdict(protocol, *parsed, prepared);
+  if (!refused) return std::unexpected(refused.error());
   Json::Array prompts;
-  Json refused, max_tokens;
+  for (const PromptInfo& prompt : prepared.prompts) prompts.push_back(prompt_json(model, prompt));
   std::shared_ptr<const Request> first;
-  const std::size_t count = chat ? 1 : api.prompts.size();
-  std::int64_t total = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    auto info = tokenised_prompt(model, protocol, api, i);
-    if (!info) return std::unexpected(info.error());
-    total += static_cast<std::int64_t>(info->ids.size());
-    auto request = engine_request(model, protocol, api, *info);
-    if (!request && refused.is_null()) refused = refused_json(request.error());
-    if (request && max_tokens.is_null()) max_tokens = request->sampling.max_tokens;
-    if (request && i == 0) first = std::make_shared<const Request>(std::move(*request));
-    prompts.push_back(Json::object({{"text", model.tokenizer->decode(info->ids, false)},
-                                    {"token_ids", ids_json(info->ids)},
-                                    {"tokens", static_cast<std::int64_t>(info->ids.size())},
-                                    {"inside_reasoning", info->inside_reasoning}}));
-  }
-  if (refused.is_null()) {
-    if (auto ok = model.engine->admissible(total); !ok) refused = refused_json(ok.error());
-  }
+  if (!prepared.requests.empty()) first = std::make_shared<const Request>(std::move(prepared.requests.front()));
   const Json asked = api.max_tokens ? Json(*api.max_tokens) : Json();
+  const Json effective = first ? Json(first->sampling.max_tokens) : Json();
+  const bool chat = api.prompts.empty();
   Json answer = Json::object({{"object", "barg.explanation"},
                               {"endpoint", std::string(protocol.path)},
                               {"model", model.names.front()},
-                              {"refused", refused},
+                              {"refused", *refused ? *error_json(**refused).find("error") : Json()},
                               {"prompts", Json(std::move(prompts))},
                               {"max_model_len", model.engine->info().max_model_len},
-                              {"max_tokens", Json::object({{"asked", asked}, {"effective", max_tokens}})},
+                              {"max_tokens", Json::object({{"asked", asked}, {"effective", effective}})},
                               {"settings", settings_json(*parsed)},
                               {"ignored", ignored_json(api.ignored)},
                               {"dialect", dialect_json(model)},

@@ -3,8 +3,9 @@
 // will be used and where each comes from, what is clamped and ignored, the model's dialect and what its template made
 // of the wishes, the tokens of the prompt that are cached now, and the queue in front of it.
 //
-// A prompt that is too long, or a full queue, is part of the explanation ("refused"), not a refusal of it. Nothing is
-// reserved: what is cached and who waits may change at once.
+// It goes the way of the request itself (prepare.h, then the engine's own checks). A prompt that is too long, or a full
+// queue, is part of the explanation ("refused"), not a refusal of it: of such a prompt only the length is told, and where
+// its bytes alone are too many not even that. Nothing is reserved: what is cached and who waits may change at once.
 #pragma once
 
 #include <memory>

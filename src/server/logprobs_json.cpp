@@ -33,22 +33,6 @@ std::size_t shown(const TokenLogprobs& lp, std::int32_t top) {
   return std::min(lp.top.size(), static_cast<std::size_t>(std::max(top, 0)));
 }
 
-Json chat_entry(const Tokenizer& tokenizer, const OutToken& token, std::int32_t top) {
-  const std::string_view bytes = tokenizer.token_bytes(token.id);
-  Json entry = Json::object({{"token", token.hidden ? std::string() : repair_utf8(bytes)},
-                             {"logprob", token.logprobs ? clip_logprob(token.logprobs->logprob) : kFloor},
-                             {"bytes", token.hidden ? Json(nullptr) : bytes_json(bytes)}});
-  Json::Array alternatives;
-  for (std::size_t i = 0; token.logprobs && i < shown(*token.logprobs, top); ++i) {
-    const TopLogprob& t = token.logprobs->top[i];
-    const std::string_view text = tokenizer.token_bytes(t.id);
-    alternatives.push_back(Json::object(
-        {{"token", repair_utf8(text)}, {"logprob", clip_logprob(t.logprob)}, {"bytes", bytes_json(text)}}));
-  }
-  entry.set("top_logprobs", Json(std::move(alternatives)));
-  return entry;
-}
-
 /// OpenAI's dictionary: the most likely tokens and always the chosen one.
 Json legacy_top(const Tokenizer& tokenizer, const OutToken& token, std::int32_t top) {
   Json out = Json::object();
@@ -65,9 +49,28 @@ Json legacy_top(const Tokenizer& tokenizer, const OutToken& token, std::int32_t 
 
 double clip_logprob(float value) { return std::isfinite(value) ? std::max<double>(value, kFloor) : kFloor; }
 
+Json chat_entry(const Tokenizer& tokenizer, const OutToken& token, std::int32_t top) {
+  const std::string_view bytes = tokenizer.token_bytes(token.id);
+  Json entry = Json::object({{"token", repair_utf8(bytes)},
+                             {"logprob", token.logprobs ? clip_logprob(token.logprobs->logprob) : kFloor},
+                             {"bytes", bytes_json(bytes)}});
+  Json::Array alternatives;
+  for (std::size_t i = 0; token.logprobs && i < shown(*token.logprobs, top); ++i) {
+    const TopLogprob& t = token.logprobs->top[i];
+    const std::string_view text = tokenizer.token_bytes(t.id);
+    alternatives.push_back(Json::object(
+        {{"token", repair_utf8(text)}, {"logprob", clip_logprob(t.logprob)}, {"bytes", bytes_json(text)}}));
+  }
+  entry.set("top_logprobs", Json(std::move(alternatives)));
+  return entry;
+}
+
 Json chat_logprobs(const Tokenizer& tokenizer, std::span<const OutToken> tokens, std::int32_t top) {
   Json::Array content;
-  for (const OutToken& token : tokens) content.push_back(chat_entry(tokenizer, token, top));
+  for (const OutToken& token : tokens) {
+    if (token.has_text()) content.push_back(chat_entry(tokenizer, token, top));
+  }
+  if (content.empty()) return nullptr;
   return Json::object({{"content", Json(std::move(content))}, {"refusal", nullptr}});
 }
 

@@ -1,9 +1,9 @@
 // Log-probabilities in the shapes of chat completions, legacy completions and vLLM's prompt_logprobs. Pure.
 //
 // `token` strings are always valid UTF-8: bytes that are no character show as U+FFFD in chat (the exact ones
-// are in `bytes`) and as "bytes:\xNN" in legacy completions, where the string is the only form. A hidden
-// token (a skipped special token, the token that stopped) shows as "": concatenating all tokens gives the
-// text.
+// are in `bytes`) and as "bytes:\xNN" in legacy completions, where the string is the only form. In both,
+// concatenating all tokens gives the text: chat has no entries for tokens without text (markers, layout,
+// reasoning, calls, the token that stopped), legacy completions show a hidden token as "".
 #pragma once
 
 #include <span>
@@ -17,7 +17,9 @@
 
 namespace barg::server {
 
-/// {"content":[...],"refusal":null}
+/// One token of a text, with its `top` most likely alternatives.
+Json chat_entry(const Tokenizer& tokenizer, const OutToken& token, std::int32_t top);
+/// {"content":[...],"refusal":null} of those tokens that have text; null where none has.
 Json chat_logprobs(const Tokenizer& tokenizer, std::span<const OutToken> tokens, std::int32_t top);
 
 /// tokens, token_logprobs, top_logprobs, text_offset of a run of tokens. `first_null`: the first has no

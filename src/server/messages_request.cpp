@@ -22,11 +22,12 @@ constexpr std::string_view kThinkingTypes[] = {"enabled", "adaptive", "disabled"
 constexpr std::string_view kChoices[] = {"auto", "any", "tool", "none"};
 
 constexpr FieldSpec kToolRows[] = {
-    {.name = "name", .type = kString, .about = "Letters, digits, _ - . : and /.", .max = kMaxToolName, .required = true},
-    {.name = "type", .type = kString, .about = "custom; a tool of another type is the server's, and skipped.",
+    {.name = "name", .type = kString, .about = "Letters, digits, _ - . : and /. A custom tool must have one.",
+     .max = kMaxToolName},
+    {.name = "type", .type = kString, .about = "custom, also if absent; a tool of another type is the server's, and skipped.",
      .max = kMaxTypeBytes},
     {.name = "description", .type = kString, .about = "For the model."},
-    {.name = "input_schema", .type = kObject, .about = "A JSON Schema of the input.", .required = true},
+    {.name = "input_schema", .type = kObject, .about = "A JSON Schema of the input. A custom tool must have one."},
     {.name = "strict", .type = kBool, .about = "Only false."},
     {.name = "cache_control", .type = kAny, .about = "As of the request."},
     {.name = "eager_input_streaming", .type = kAny, .about = "Accepted; input is always streamed as it comes."},
@@ -91,7 +92,9 @@ void read_tool(Fields& fields, const Json& item, std::size_t index, ApiRequest& 
   ToolSpec spec;
   spec.name = tool.string("name").value_or("");
   spec.description = tool.string("description").value_or("");
-  if (const Json* schema = tool.object("input_schema")) spec.parameters = *schema;
+  const Json* schema = tool.object("input_schema");
+  if (schema) spec.parameters = *schema;
+  if (tool.ok() && !schema) missing(tool, "input_schema");
   spec.strict = tool.boolean("strict").value_or(false);
   for (const char* name : {"cache_control", "eager_input_streaming"}) tool.get(name);
   if (!tool.ok()) return take_over(fields, *tool.error());
@@ -167,6 +170,15 @@ void read_turns(Fields& fields, ApiRequest& request, const MessagesContext& cont
 
 std::span<const FieldSpec> messages_fields() {
   static const std::vector<FieldSpec> rows = with_shared(Api::kMessages, kOwn);
+  return rows;
+}
+
+std::span<const FieldSpec> messages_count_fields() {
+  static const std::vector<FieldSpec> rows = [] {
+    std::vector<FieldSpec> all = with_shared(Api::kMessages, kOwn);
+    for (FieldSpec& row : all) row.required = row.required && row.name != "max_tokens";
+    return all;
+  }();
   return rows;
 }
 

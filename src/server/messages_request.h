@@ -32,5 +32,7 @@ Result<ApiRequest> parse_messages_request(const Json& body, const MessagesContex
 
 /// Every field that is known, for /openapi.json.
 std::span<const FieldSpec> messages_fields();
+/// Of count_tokens: the same, but for what only an answer needs.
+std::span<const FieldSpec> messages_count_fields();
 
 }  // namespace barg::server

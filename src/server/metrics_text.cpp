@@ -381,6 +381,11 @@ void write_http(Writer& w, const ServerState& state) {
       static_cast<double>(g.write_stalls));
   one("barg_disconnects_total", "counter", "Clients gone while their request was being answered.",
       static_cast<double>(g.disconnects));
+  const ResponseStore::Held held = state.responses->held();
+  one("barg_responses_stored", "gauge", "Answers of /v1/responses that are kept, running ones included.",
+      static_cast<double>(held.count));
+  one("barg_responses_stored_bytes", "gauge", "Bytes charged for them; at most server.responses_store_bytes.",
+      static_cast<double>(held.bytes));
 }
 
 }  // namespace

@@ -9,6 +9,10 @@
 namespace barg::server {
 namespace {
 
+constexpr FieldSpec kEveryHeader[] = {
+    {.name = "X-Request-Id", .type = FieldType::kString, .about = "The request's id in answer and log; else one is made."},
+};
+
 constexpr double kExact = 9007199254740992.0;  // whole numbers up to here are exact
 
 Json number(double x) {
@@ -124,17 +128,24 @@ Json parameter(std::string_view name, std::string_view where, Json schema, std::
                        {"schema", std::move(schema)}});
 }
 
+/// It is there or not: there is no null in a query or a header.
+Json field_parameter(const FieldSpec& field, std::string_view where) {
+  Json schema = field_schema(field);
+  if (Json* type = schema.find("type")) *type = std::string(json_type(field.type));
+  if (Json* values = schema.find("enum")) values->as_array().pop_back();
+  std::erase_if(schema.as_object(), [](const Json::Member& m) { return m.first == "description"; });
+  return parameter(field.name, where, std::move(schema), field.about);
+}
+
 Json parameters(const Route& route) {
   Json::Array out;
   for (const std::string_view name : {"id", "name"}) {
     if (route.pattern.find("{" + std::string(name) + "}") == std::string_view::npos) continue;
     out.push_back(parameter(name, "path", Json::object({{"type", "string"}, {"minLength", 1}}), "Which one."));
   }
-  for (const FieldSpec& field : route.query) {
-    Json schema = field_schema(field);
-    if (Json* type = schema.find("type")) *type = std::string(json_type(field.type));
-    out.push_back(parameter(field.name, "query", std::move(schema), field.about));
-  }
+  for (const FieldSpec& field : route.query) out.push_back(field_parameter(field, "query"));
+  for (const FieldSpec& field : route.headers) out.push_back(field_parameter(field, "header"));
+  for (const FieldSpec& field : kEveryHeader) out.push_back(field_parameter(field, "header"));
   return Json(std::move(out));
 }
 
@@ -206,6 +217,12 @@ void add_fields(std::span<const FieldSpec> fields, const std::string& prefix, st
   }
 }
 
+void add_table(std::string_view what, std::span<const FieldSpec> fields, std::string& out) {
+  if (fields.empty()) return;
+  out += "\n| " + std::string(what) + " | | |\n|---|---|---|\n";
+  add_fields(fields, "", out);
+}
+
 }  // namespace
 
 Json fields_schema(std::span<const FieldSpec> fields) {
@@ -245,16 +262,19 @@ std::string endpoints_markdown() {
   std::string out =
       "# Endpoints\n\nWritten by `barg config endpoints` from the tables that the server runs by; `GET /openapi.json` is the same "
       "for programs.\nEvery path under `/v1` answers without it too. A field that is `null` is absent; unknown fields are accepted "
-      "and named in the\nheader `x-barg-ignored`, or refused where the body has `strict_params: true`.\n\n"
+      "and named in the\nheader `x-barg-ignored`, or refused where the body has `strict_params: true`. Every request may have an `X-Request-Id`.\n\n"
       "| | path | |\n|---|---|---|\n";
   for (const Route& route : routes()) {
     out += "| " + std::string(route.method) + " | `" + std::string(route.pattern) + "` | " + std::string(route.about) +
            (route.open ? " No key is asked for." : "") + " |\n";
   }
   for (const Route& route : routes()) {
-    if (route.body == nullptr) continue;
-    out += "\n## " + std::string(route.method) + " `" + std::string(route.pattern) + "`\n\n| field | | |\n|---|---|---|\n";
-    add_fields(route.body(), "", out);
+    const auto body = route.body != nullptr ? route.body() : std::span<const FieldSpec>();
+    if (body.empty() && route.query.empty() && route.headers.empty()) continue;
+    out += "\n## " + std::string(route.method) + " `" + std::string(route.pattern) + "`\n";
+    add_table("in the query", route.query, out);
+    add_table("header", route.headers, out);
+    add_table("field", body, out);
   }
   return out;
 }

@@ -69,7 +69,8 @@ std::vector<Size> sizes(const ApiRequest& request) {
   return out;
 }
 
-/// What can be refused without tokenising.
+}  // namespace
+
 Result<void> check_before(const ServedModel& model, const Protocol& protocol, const ApiRequest& request) {
   const EngineInfo& info = model.engine->info();
   std::int64_t estimate = 0;
@@ -82,6 +83,8 @@ Result<void> check_before(const ServedModel& model, const Protocol& protocol, co
   }
   return model.engine->admissible(estimate);
 }
+
+namespace {
 
 /// The model goes on with words of its own, which the client gave back: a block of reasoning that they open is open.
 bool continues_answer(const text::ChatPrompt& chat) {
@@ -162,14 +165,14 @@ void add_call_ends(const ServedModel& model, const ApiRequest& api, SamplingPara
   }
 }
 
-}  // namespace
-
+/// Prompt `index` of the request (a conversation has one), of any length.
 Result<PromptInfo> tokenised_prompt(const ServedModel& model, const Protocol& protocol, const ApiRequest& request,
                                     std::size_t index) {
   if (request.prompts.empty()) return chat_prompt(model, protocol, request);
   return completion_prompt(model, request, request.prompts[index]);
 }
 
+/// What the engine is asked for; refuses what does not fit its context.
 Result<Request> engine_request(const ServedModel& model, const Protocol& protocol, const ApiRequest& api,
                                const PromptInfo& prompt) {
   const EngineInfo& info = model.engine->info();
@@ -193,8 +196,6 @@ Result<Request> engine_request(const ServedModel& model, const Protocol& protoco
   return request;
 }
 
-namespace {
-
 Result<void> check_prompt_scores(const ApiRequest& api, const Prepared& prepared) {
   if (!api.sampling.prompt_logprobs) return {};
   std::int64_t scores = 0;
@@ -209,30 +210,6 @@ Result<void> check_prompt_scores(const ApiRequest& api, const Prepared& prepared
               repeated          ? "n"
               : api.output.echo ? "logprobs"
                                 : "prompt_logprobs");
-}
-
-Result<void> fill(const ServedModel& model, const Protocol& protocol, const ApiRequest& api, Prepared& out) {
-  if (auto ok = check_before(model, protocol, api); !ok) return ok;
-  const std::size_t prompts = std::max<std::size_t>(1, api.prompts.size());
-  for (std::size_t i = 0; i < prompts; ++i) {
-    auto info = tokenised_prompt(model, protocol, api, i);
-    if (!info) return std::unexpected(info.error());
-    auto request = engine_request(model, protocol, api, *info);
-    if (!request) return std::unexpected(request.error());
-    request->follows = i > 0;
-    if (api.max_tokens && request->sampling.max_tokens < *api.max_tokens)
-      out.clamped_max_tokens = request->sampling.max_tokens;
-    out.requests.push_back(std::move(*request));
-    out.prompts.push_back(std::move(*info));
-  }
-  return check_prompt_scores(api, out);
-}
-
-std::optional<std::tm> local_time(std::time_t now, std::optional<std::int64_t> utc_offset) {
-  std::tm out{};
-  const std::time_t shifted = now + utc_offset.value_or(0);
-  const std::tm* there = utc_offset ? gmtime_r(&shifted, &out) : localtime_r(&now, &out);
-  return there != nullptr ? std::optional(out) : std::nullopt;
 }
 
 /// Adds what the request says of reasoning and this model has no choice of. Not to reason is what a model without
@@ -254,6 +231,13 @@ void list_without_effect(const ServedModel& model, ApiRequest& request) {
   }
 }
 
+std::optional<std::tm> local_time(std::time_t now, std::optional<std::int64_t> utc_offset) {
+  std::tm out{};
+  const std::time_t shifted = now + utc_offset.value_or(0);
+  const std::tm* there = utc_offset ? gmtime_r(&shifted, &out) : localtime_r(&now, &out);
+  return there != nullptr ? std::optional(out) : std::nullopt;
+}
+
 /// What a template is told beside the messages.
 void complete_chat(ApiRequest& request) {
   request.chat.tools = template_tools(request.output.tools);
@@ -262,6 +246,22 @@ void complete_chat(ApiRequest& request) {
 }
 
 }  // namespace
+
+Result<void> make_prompts(const ServedModel& model, const Protocol& protocol, const ApiRequest& api, Prepared& out) {
+  const std::size_t prompts = std::max<std::size_t>(1, api.prompts.size());
+  for (std::size_t i = 0; i < prompts; ++i) {
+    auto info = tokenised_prompt(model, protocol, api, i);
+    if (!info) return std::unexpected(info.error());
+    out.prompts.push_back(std::move(*info));
+    auto request = engine_request(model, protocol, api, out.prompts.back());
+    if (!request) return std::unexpected(request.error());
+    request->follows = i > 0;
+    if (api.max_tokens && request->sampling.max_tokens < *api.max_tokens)
+      out.clamped_max_tokens = request->sampling.max_tokens;
+    out.requests.push_back(std::move(*request));
+  }
+  return check_prompt_scores(api, out);
+}
 
 Result<PromptInfo> render_prompt(const ServedModel& model, const Protocol& protocol, ApiRequest& request) {
   complete_chat(request);
@@ -304,7 +304,8 @@ Result<Prepared> prepare(const ServerState& state, const Protocol& protocol, con
   out.model = parsed->model;
   out.created = now;
   out.n = request.n;
-  if (auto ok = fill(*out.model, protocol, request, out); !ok) return std::unexpected(ok.error());
+  if (auto ok = check_before(*out.model, protocol, request); !ok) return std::unexpected(ok.error());
+  if (auto ok = make_prompts(*out.model, protocol, request, out); !ok) return std::unexpected(ok.error());
   out.output = std::move(request.output);
   out.ignored = std::move(request.ignored);
   return out;

@@ -47,12 +47,11 @@ struct Parsed {
 };
 Result<Parsed> parse_request(const ServerState& state, const Protocol& protocol, const HttpRequest& http,
                              std::string_view api_key, std::time_t now);
-/// Prompt `index` of the request (a conversation has one), of any length.
-Result<PromptInfo> tokenised_prompt(const ServedModel& model, const Protocol& protocol, const ApiRequest& request,
-                                    std::size_t index);
-/// What the engine is asked for; refuses what does not fit its context.
-Result<Request> engine_request(const ServedModel& model, const Protocol& protocol, const ApiRequest& api,
-                               const PromptInfo& prompt);
+/// What is refused without tokenising: a full queue, and a prompt whose bytes alone cannot fit.
+Result<void> check_before(const ServedModel& model, const Protocol& protocol, const ApiRequest& request);
+/// Prompts, and what the engine is asked for each. Where one is refused, those before it are there, and the one itself as
+/// far as it could be made.
+Result<void> make_prompts(const ServedModel& model, const Protocol& protocol, const ApiRequest& api, Prepared& out);
 
 /// The prompt of a conversation as its generation is given it: rendered with its tools, tokenised, of any length.
 Result<PromptInfo> render_prompt(const ServedModel& model, const Protocol& protocol, ApiRequest& request);

@@ -208,14 +208,14 @@ class DetachedAnswer final : public RunningAnswer {
 class Follower : public std::enable_shared_from_this<Follower> {
  public:
   Follower(std::shared_ptr<StoredResponse> record, std::int64_t after, std::shared_ptr<Responder> client)
-      : record_(std::move(record)), client_(std::move(client)), at_(record_->position_after(after)) {}
+      : record_(std::move(record)), client_(std::move(client)), after_(after) {}
+  ~Follower() { leave(); }
 
   void start(const Headers& headers) {
-    const bool admitted = record_->follow([weak = weak_from_this()] {
-      const auto self = weak.lock();
-      return self && self->wake();
+    place_ = record_->follow([weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->wake();
     });
-    if (!admitted) {
+    if (!place_) {
       return client_->respond(error_response(
           {ErrorCode::kRateLimited, "too many clients read the stream of this response", "", 1}));
     }
@@ -233,22 +233,28 @@ class Follower : public std::enable_shared_from_this<Follower> {
   }
 
  private:
-  /// Any thread. False: nobody reads any more.
-  bool wake() {
-    if (over_) return false;
-    if (!scheduled_.exchange(true)) {
-      client_->post([self = shared_from_this()] {
-        self->scheduled_ = false;
-        self->pump();
-      });
-    }
-    return true;
+  /// Any thread.
+  void wake() {
+    if (over_ || scheduled_.exchange(true)) return;
+    client_->post([self = shared_from_this()] {
+      self->scheduled_ = false;
+      self->pump();
+    });
+  }
+
+  /// Is there anything to read, now or later? Nothing is behind the last event of a finished answer.
+  bool found_place() {
+    if (at_) return true;
+    const bool finished = record_->finished();  // first: what is finished has all its events
+    at_ = record_->position_after(after_);
+    if (!at_ && finished) end("");
+    return at_.has_value();
   }
 
   void pump() {
-    if (over_ || behind_) return;
+    if (over_ || behind_ || !found_place()) return;
     buffer_.clear();
-    const StoredResponse::Read read = record_->read(at_, kReplayBytes, buffer_);
+    const StoredResponse::Read read = record_->read(*at_, kReplayBytes, buffer_);
     if (!buffer_.empty()) client_->write(buffer_);
     if (over_) return;  // the write found the reader too slow
     if (read.lost) {
@@ -261,12 +267,18 @@ class Follower : public std::enable_shared_from_this<Follower> {
   }
   void end(std::string_view last) {
     over_ = true;
+    leave();
     if (!last.empty()) client_->write(last);
     client_->end();
   }
   void left(Interrupt cause) {
-    if (over_.exchange(true) || cause != Interrupt::kShutdown) return;
-    client_->end();  // the client can come back and read on where it is
+    const bool was_over = over_.exchange(true);
+    leave();
+    if (!was_over && cause == Interrupt::kShutdown) client_->end();  // the client can come back and read on where it is
+  }
+  /// Others may have its place at once.
+  void leave() {
+    if (place_) record_->unfollow(*place_);
   }
   void set_behind(bool behind) {
     behind_ = behind;
@@ -275,7 +287,9 @@ class Follower : public std::enable_shared_from_this<Follower> {
 
   const std::shared_ptr<StoredResponse> record_;
   const std::shared_ptr<Responder> client_;
-  std::size_t at_;
+  const std::int64_t after_;
+  std::optional<StoredResponse::FollowerId> place_;
+  std::optional<std::size_t> at_;  ///< byte of the events; none: the event behind after_ has not come
   std::string buffer_;
   bool behind_ = false;
   std::atomic<bool> over_{false}, scheduled_{false};

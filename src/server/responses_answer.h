@@ -21,8 +21,8 @@ namespace barg::server {
 /// Protocol::attach; nullptr where the answer is not stored. REQUIRES a ResponsesExtras in context.output.
 std::shared_ptr<Responder> attach_response(const AttachContext& context);
 
-/// Answers with the stored events behind sequence number `after` (-1: all) and those still to come. Keeps
-/// itself alive. REQUIRES record->origin().streamed.
+/// Answers with the stored events behind sequence number `after` (-1: all) and those still to come: none where that
+/// is beyond the last of a finished answer. Keeps itself alive. REQUIRES record->origin().streamed.
 void follow_response(std::shared_ptr<StoredResponse> record, std::int64_t after, const Headers& headers,
                      std::shared_ptr<Responder> client);
 

@@ -25,6 +25,8 @@ using enum FieldEffect;
 
 constexpr double kMaxIdBytes = 256, kMaxIncludes = 32;
 constexpr std::size_t kMaxMetadata = 64, kMaxMetadataKey = 256, kMaxMetadataValue = 4096;
+/// Of the members that the answer itself adds to its object: the store is asked for all of its room at once.
+constexpr std::size_t kHeadRoom = 1024;
 constexpr std::size_t kMaxReferencedBytes =
     16 << 20;  ///< of stored items that one request's references have parsed
 constexpr std::string_view kSealInclude = "reasoning.encrypted_content";
@@ -61,8 +63,8 @@ constexpr FieldSpec kStreamRows[] = {
 
 constexpr FieldSpec kOwn[] = {
     {.name = "input",
-     .about = "A text, or items: messages, calls and their outputs, reasoning, references.",
-     .required = true},
+     .about = "A text, or items: messages, calls and their outputs, reasoning, references. Needed without "
+              "previous_response_id."},
     {.name = "instructions", .type = kString, .about = "The first system message, of this turn only."},
     {.name = "previous_response_id",
      .type = kString,
@@ -409,6 +411,7 @@ Result<ApiRequest> Parser::run() {
   request_ = std::move(*finished);
   if (truncate_) left_out_ = truncate_messages(request_, context_.model);
   echo();
+  if (extras_->record) extras_->record->begin(dump_json(extras_->object) + std::string(kHeadRoom, ' '));
   return std::move(request_);
 }
 

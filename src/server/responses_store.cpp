@@ -42,7 +42,7 @@ bool StoredResponse::append(std::string_view events, std::size_t count) {
 }
 
 void StoredResponse::finish(std::string object, std::string output) {
-  std::vector<std::shared_ptr<const std::function<bool()>>> followers;
+  decltype(followers_) followers;
   {
     const std::lock_guard lock(mutex_);
     if (finished_) return;
@@ -55,7 +55,7 @@ void StoredResponse::finish(std::string object, std::string output) {
     events_.shrink_to_fit();
     starts_.shrink_to_fit();
   }
-  for (const auto& wake : followers) (*wake)();
+  for (const auto& [id, wake] : followers) (*wake)();
 }
 
 void StoredResponse::finish_empty(std::string object) { finish(std::move(object), "[]"); }
@@ -130,34 +130,40 @@ StoredResponse::Read StoredResponse::read(std::size_t& at, std::size_t most, std
   return {.over = finished_ && at >= events_.size(), .lost = false};
 }
 
-std::size_t StoredResponse::position_after(std::int64_t after) const {
+std::optional<std::size_t> StoredResponse::position_after(std::int64_t after) const {
   const std::lock_guard lock(mutex_);
-  if (after < 0) return 0;
+  if (after < 0 || lost_) return 0;
   const auto next = static_cast<std::uint64_t>(after) + 1;
+  if (next > starts_.size()) return std::nullopt;
   return next < starts_.size() ? starts_[next] : events_.size();
 }
 
-bool StoredResponse::follow(std::function<bool()> wake) {
+std::optional<StoredResponse::FollowerId> StoredResponse::follow(std::function<void()> wake) {
   const std::lock_guard lock(mutex_);
-  if (finished_) return true;  // all there will ever be is there
-  if (followers_.size() >= kMaxFollowers) return false;
-  followers_.push_back(std::make_shared<const std::function<bool()>>(std::move(wake)));
-  return true;
+  const FollowerId id = next_follower_++;
+  if (finished_) return id;  // all there will ever be is there
+  if (followers_.size() >= kMaxFollowers) return std::nullopt;
+  followers_.emplace(id, std::make_shared<const std::function<void()>>(std::move(wake)));
+  return id;
+}
+
+void StoredResponse::unfollow(FollowerId id) {
+  std::shared_ptr<const std::function<void()>> gone;  // what it holds goes without the lock
+  const std::lock_guard lock(mutex_);
+  const auto found = followers_.find(id);
+  if (found == followers_.end()) return;
+  gone = std::move(found->second);
+  followers_.erase(found);
 }
 
 void StoredResponse::wake_followers() {
-  std::vector<std::shared_ptr<const std::function<bool()>>> all, gone;
+  decltype(followers_) all;
   {
     const std::lock_guard lock(mutex_);
     if (followers_.empty()) return;
     all = followers_;
   }
-  for (const auto& wake : all) {
-    if (!(*wake)()) gone.push_back(wake);
-  }
-  const std::lock_guard lock(mutex_);
-  std::erase_if(followers_,
-                [&](const auto& wake) { return std::find(gone.begin(), gone.end(), wake) != gone.end(); });
+  for (const auto& [id, wake] : all) (*wake)();
 }
 
 std::size_t StoredResponse::bytes() const {
@@ -308,6 +314,12 @@ std::size_t ResponseStore::size() const {
 std::size_t ResponseStore::bytes() const {
   const std::lock_guard lock(mutex_);
   return bytes_;
+}
+
+ResponseStore::Held ResponseStore::held() {
+  const std::lock_guard lock(mutex_);
+  drop_old();
+  return {.count = order_.size(), .bytes = bytes_};
 }
 
 }  // namespace barg::server

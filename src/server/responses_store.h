@@ -28,6 +28,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -63,7 +64,7 @@ class StoredResponse {
 
   // ---- the writer's side
 
-  /// `object`: the answer as a GET shows it from now on.
+  /// `object`: the answer as a GET shows it from now on. Where a store has it already, it should be told.
   void begin(std::string object);
   /// `events` complete server-sent events, `count` of them. True: the store should be told of the growth.
   bool append(std::string_view events, std::size_t count);
@@ -98,11 +99,15 @@ class StoredResponse {
   };
   /// Appends events from byte `at` on, at most about `most` bytes in whole events, and moves `at`.
   Read read(std::size_t& at, std::size_t most, std::string& out) const;
-  /// Where the event behind sequence number `after` begins; the end so far where there is none yet.
-  std::size_t position_after(std::int64_t after) const;
-  /// `wake` is called, on any thread, whenever there is more to read, until it returns false. False: too many
-  /// follow.
-  bool follow(std::function<bool()> wake);
+  /// Where the event behind sequence number `after` begins or will begin; nullopt while events before it are
+  /// missing, and for good once it is finished.
+  std::optional<std::size_t> position_after(std::int64_t after) const;
+  using FollowerId = std::uint64_t;
+  /// `wake` is called, on any thread, whenever there is more to read, until unfollow() or the end. Nullopt: too
+  /// many follow.
+  std::optional<FollowerId> follow(std::function<void()> wake);
+  /// Its place is free. `wake` may be on its way once more. Idempotent.
+  void unfollow(FollowerId id);
 
   /// All that it keeps alive.
   std::size_t bytes() const;
@@ -125,7 +130,8 @@ class StoredResponse {
   std::size_t charged_events_ = 0;
   std::function<void(std::string&)> finisher_;
   std::function<void(std::function<void()>)> cancel_;
-  std::vector<std::shared_ptr<const std::function<bool()>>> followers_;
+  FollowerId next_follower_ = 0;
+  std::map<FollowerId, std::shared_ptr<const std::function<void()>>> followers_;
 };
 
 struct ResponseStoreLimits {
@@ -154,6 +160,11 @@ class ResponseStore {
 
   std::size_t size() const;
   std::size_t bytes() const;
+  struct Held {
+    std::size_t count, bytes;
+  };
+  /// Both at one moment, without what is too old by now.
+  Held held();
 
  private:
   struct Entry {

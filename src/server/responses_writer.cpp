@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <set>
 #include <utility>
 #include <vector>
@@ -85,7 +86,13 @@ class ResponsesWriter final : public AnswerWriter {
     std::string text;
     std::string name, space, call_id;
     bool declared = true;
-    std::string logprobs;  ///< entries, with commas between them
+    std::size_t text_begin = 0;  ///< of a message, in all text of the choice
+    std::string logprobs;        ///< entries, with commas between them
+  };
+  /// A token's log-probability on its way to the delta that shows the token.
+  struct Entry {
+    std::size_t begin, end;  ///< of its text, in all text of the choice
+    std::string json;
   };
 
   StoredResponse* record() const { return stored_ ? extras_->record.get() : nullptr; }
@@ -93,6 +100,7 @@ class ResponsesWriter final : public AnswerWriter {
   void event(std::string_view type, std::string_view members, std::string& out);
   void response_event(std::string_view type, const std::string& object, std::string& out);
   std::string object(std::string_view status, const Json& usage, const Json& error = nullptr) const;
+  void keep(const std::string& shown);
   void start_work(std::string& out);
   void take(OutputEvent& event, std::string& out);
   void take_blank_or(Kind kind, std::string& text, std::string& out);
@@ -104,6 +112,7 @@ class ResponsesWriter final : public AnswerWriter {
   std::string item_json(std::string_view status, bool whole) const;
   std::string call_id(const OutputEvent& event);
   void take_logprobs(const Piece& piece);
+  std::string shown_logprobs();
   void finish(std::string_view type, std::string_view status, const Json& usage, const Json& error,
               std::string& out);
   void cancel(std::string& out);
@@ -121,7 +130,8 @@ class ResponsesWriter final : public AnswerWriter {
   Open open_;
   std::string blank_;  ///< white space that may begin an item
   Kind blank_kind_ = Kind::kNone;
-  std::string fresh_logprobs_;  ///< for the next delta
+  std::size_t text_ = 0;      ///< bytes of all text events so far
+  std::deque<Entry> entries_;  ///< of text that no delta has shown
   std::size_t items_ = 0;       ///< begun
   std::string finished_;        ///< items, as JSON, with commas between them
   std::set<std::string> call_ids_;
@@ -244,16 +254,27 @@ void ResponsesWriter::open_call(const OutputEvent& event, std::string& out) {
   open(custom ? Kind::kCustom : Kind::kFunction, out);
 }
 
+/// Entries of tokens that the message has shown by now; those before it were of white space that makes no item.
+std::string ResponsesWriter::shown_logprobs() {
+  std::string out;
+  for (; !entries_.empty() && entries_.front().begin < text_; entries_.pop_front()) {
+    if (entries_.front().end <= open_.text_begin) continue;
+    if (!out.empty()) out += ',';
+    out += entries_.front().json;
+  }
+  if (!open_.logprobs.empty() && !out.empty()) open_.logprobs += ',';
+  open_.logprobs += out;
+  return out;
+}
+
 /// The event of nearly every token: put together as text.
 void ResponsesWriter::delta(std::string_view text, std::string& out) {
   open_.text += text;
   std::string logprobs;
-  if (open_.kind == Kind::kMessage) {
-    logprobs = std::exchange(fresh_logprobs_, {});
-    if (!open_.logprobs.empty() && !logprobs.empty()) open_.logprobs += ',';
-    open_.logprobs += logprobs;
-  }
-  if (!stream_ || text.empty() || (open_.kind == Kind::kReasoning && !context_.spec->reasoning.show)) return;
+  if (open_.kind == Kind::kMessage) logprobs = shown_logprobs();
+  if (!stream_ || (text.empty() && logprobs.empty()) ||
+      (open_.kind == Kind::kReasoning && !context_.spec->reasoning.show))
+    return;
   std::string members = open_.where + ",\"delta\":";
   append_json_quoted(members, text);
   if (open_.kind == Kind::kMessage) members += ",\"logprobs\":[" + logprobs + "]";
@@ -263,10 +284,7 @@ void ResponsesWriter::delta(std::string_view text, std::string& out) {
 void ResponsesWriter::close(bool complete, std::string& out) {
   if (open_.kind == Kind::kNone) return;
   const Kind kind = open_.kind;
-  if (kind == Kind::kMessage && !fresh_logprobs_.empty()) {  // of tokens that show nothing
-    if (!open_.logprobs.empty()) open_.logprobs += ',';
-    open_.logprobs += std::exchange(fresh_logprobs_, {});
-  }
+  if (kind == Kind::kMessage) delta("", out);  // entries that came after their text
   const std::string item = item_json(complete ? "completed" : "incomplete", true);
   if (stream_) {
     const bool hidden = kind == Kind::kReasoning && !context_.spec->reasoning.show;
@@ -295,6 +313,7 @@ void ResponsesWriter::take_blank_or(Kind kind, std::string& text, std::string& o
   blank_ += text;  // white space so far: only what is new is looked at
   if (text.find_first_not_of(kSpace) == std::string::npos) return;
   close(true, out);
+  open_.text_begin = text_ - std::min(text_, blank_.size());
   open(kind, out);
   delta(std::exchange(blank_, {}), out);
 }
@@ -304,6 +323,7 @@ void ResponsesWriter::take(OutputEvent& event, std::string& out) {
     case OutputEvent::Kind::kReasoning:
       return take_blank_or(Kind::kReasoning, event.text, out);
     case OutputEvent::Kind::kText:
+      text_ += event.text.size();
       return take_blank_or(Kind::kMessage, event.text, out);
     case OutputEvent::Kind::kToolStart:
       blank_.clear();
@@ -315,24 +335,24 @@ void ResponsesWriter::take(OutputEvent& event, std::string& out) {
   }
 }
 
-/// Log-probabilities belong to the message's text: tokens that are only reasoning, or show nothing, have no
-/// place.
+/// Log-probabilities belong to messages: other tokens have no place.
 void ResponsesWriter::take_logprobs(const Piece& piece) {
-  if (!context_.spec->logprobs || piece.tokens.empty()) return;
-  const auto is_text = [](const OutputEvent& e) { return e.kind == OutputEvent::Kind::kText; };
-  if (!piece.events.empty() && std::none_of(piece.events.begin(), piece.events.end(), is_text)) return;
-  std::vector<OutToken> shown;
+  if (!context_.spec->logprobs) return;
   for (const OutToken& token : piece.tokens) {
-    if (!token.hidden) shown.push_back(token);
+    if (!token.has_text()) continue;
+    entries_.push_back({.begin = token.text_begin,
+                        .end = token.text_end,
+                        .json = dump_json(chat_entry(*context_.tokenizer, token, *context_.spec->logprobs))});
   }
-  if (shown.empty()) return;
-  std::string entries =
-      dump_json(*chat_logprobs(*context_.tokenizer, shown, *context_.spec->logprobs).find("content"));
-  if (!fresh_logprobs_.empty()) fresh_logprobs_ += ',';
-  fresh_logprobs_ += entries.substr(1, entries.size() - 2);
 }
 
 // ---- the answer
+
+/// What a GET shows is charged when it changes.
+void ResponsesWriter::keep(const std::string& shown) {
+  record()->begin(shown);
+  extras_->store->recharge(context_.meta.id);
+}
 
 void ResponsesWriter::begin(std::string& out) {
   const std::size_t start = out.size();
@@ -341,7 +361,7 @@ void ResponsesWriter::begin(std::string& out) {
   const char* status = extras_->background ? "queued" : "in_progress";
   const std::string shown = object(status, nullptr);
   if (record()) {
-    record()->begin(shown);
+    keep(shown);
     record()->set_finisher([this](std::string& events) { cancel(events); });
   }
   response_event("response.created", shown, out);
@@ -357,7 +377,7 @@ void ResponsesWriter::begin(std::string& out) {
 void ResponsesWriter::start_work(std::string& out) {
   if (std::exchange(working_, true)) return;
   const std::string shown = object("in_progress", nullptr);
-  if (record()) record()->begin(shown);
+  if (record()) keep(shown);
   response_event("response.in_progress", shown, out);
 }
 
@@ -376,6 +396,7 @@ void ResponsesWriter::finish_choice(std::size_t, const ChoiceEnd& end, const Usa
   start_work(out);
   end_ = end;
   if (!blank_.empty() && items_ == 0 && blank_kind_ == Kind::kMessage) {  // all that the model said
+    open_.text_begin = text_ - std::min(text_, blank_.size());
     open(Kind::kMessage, out);
     delta(std::exchange(blank_, {}), out);
   }

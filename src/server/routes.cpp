@@ -13,6 +13,7 @@
 #include "server/handlers.h"
 #include "server/messages_error.h"
 #include "server/messages_handlers.h"
+#include "server/messages_request.h"
 #include "server/metrics_text.h"
 #include "server/openapi.h"
 #include "server/prepare.h"
@@ -167,42 +168,62 @@ constexpr FieldSpec kExplainQuery[] = {
 };
 constexpr FieldSpec kResponseQuery[] = {
     {.name = "stream", .type = kBool, .about = "Answer with its events, again and as they come."},
-    {.name = "starting_after", .type = kInteger, .about = "Only events behind this sequence number."},
+    {.name = "starting_after", .type = kInteger, .about = "Only events behind this sequence number.", .min = -1},
 };
+constexpr std::string_view kOrders[] = {"asc", "desc"};
 constexpr FieldSpec kPageQuery[] = {
-    {.name = "limit", .type = kInteger, .about = "How many at most."},
+    {.name = "limit", .type = kInteger, .about = "How many at most; 20 if absent.", .min = 1, .max = 100},
     {.name = "after", .type = kString, .about = "Only those behind this id."},
-    {.name = "order", .type = kString, .about = "asc or desc."},
+    {.name = "order", .type = kString, .about = "desc if absent.", .values = kOrders},
+};
+constexpr FieldSpec kModelsQuery[] = {
+    {.name = "limit", .type = kInteger, .about = "With anthropic-version: how many at most; 20 if absent.", .min = 1,
+     .max = 1000},
+    {.name = "after_id", .type = kString, .about = "With anthropic-version: only those behind this id."},
+    {.name = "before_id", .type = kString, .about = "With anthropic-version: only those in front of this id."},
+};
+constexpr FieldSpec kModelsHeaders[] = {
+    {.name = "anthropic-version", .type = kString, .about = "Any value: the answer is in Anthropic's form."},
+};
+constexpr FieldSpec kGenerationHeaders[] = {
+    {.name = "Idempotency-Key", .type = kString, .about = "A retry under the same key gets the same answer.", .max = 255},
+    {.name = "X-Capture", .type = kString,
+     .about = "1: keep a capsule of this request, where captures are on; its id is in x-barg-capture."},
 };
 
 constexpr std::string_view kText = "text/plain";
 
 constexpr Route kRoutes[] = {
-    // method, path, open, work, handler, about, body, query, streams, answers
-    {"POST", "/v1/chat/completions", false, true, chat, "OpenAI's Chat Completions.", body_of<Api::kChat>, {}, true},
-    {"POST", "/v1/completions", false, true, completions, "OpenAI's Completions.", body_of<Api::kCompletions>, {}, true},
-    {"POST", "/v1/responses", false, true, create_response, "OpenAI's Responses.", body_of<Api::kResponses>, {}, true},
+    // method, path, open, work, handler, about, body, query, headers, streams, answers
+    {"POST", "/v1/chat/completions", false, true, chat, "OpenAI's Chat Completions.", body_of<Api::kChat>, {},
+     kGenerationHeaders, true},
+    {"POST", "/v1/completions", false, true, completions, "OpenAI's Completions.", body_of<Api::kCompletions>, {},
+     kGenerationHeaders, true},
+    {"POST", "/v1/responses", false, true, create_response, "OpenAI's Responses.", body_of<Api::kResponses>, {},
+     kGenerationHeaders, true},
     {"GET", "/v1/responses/{id}", false, false, get_response, "A stored response, or its events.", nullptr,
-     kResponseQuery, true},
+     kResponseQuery, {}, true},
     {"DELETE", "/v1/responses/{id}", false, false, delete_response, "Forgets a stored response."},
     {"POST", "/v1/responses/{id}/cancel", false, false, cancel_response, "Stops a running response.", any_body},
     {"GET", "/v1/responses/{id}/input_items", false, false, list_input_items, "What a stored response was asked.",
      nullptr, kPageQuery},
     {"POST", "/v1/responses/input_tokens", false, true, count_input_tokens, "Counts, and generates nothing.",
      body_of<Api::kResponses>},
-    {"POST", "/v1/messages", false, true, messages, "Anthropic's Messages.", body_of<Api::kMessages>, {}, true},
+    {"POST", "/v1/messages", false, true, messages, "Anthropic's Messages.", body_of<Api::kMessages>, {}, kGenerationHeaders,
+     true},
     {"POST", "/v1/messages/count_tokens", false, true, count_message_tokens, "Counts, and generates nothing.",
-     body_of<Api::kMessages>},
+     messages_count_fields},
     {"POST", "/v1/explain", false, true, explain, "What a request would become: prompt, values, queue; generates nothing.",
      any_body, kExplainQuery},
     {"GET", "/v1/captures/{id}", false, false, get_capture, "A captured request, for barg replay."},
     {"POST", "/tokenize", false, true, tokenize, "Text to token ids.", tokenize_fields},
     {"POST", "/detokenize", false, true, detokenize, "Token ids to text.", detokenize_fields},
-    {"GET", "/v1/models", false, false, list_models, "The models, in OpenAI's form or Anthropic's."},
-    {"GET", "/v1/models/{name}", false, false, one_model, "One of them."},
+    {"GET", "/v1/models", false, false, list_models, "The models, in OpenAI's form or Anthropic's.", nullptr,
+     kModelsQuery, kModelsHeaders},
+    {"GET", "/v1/models/{name}", false, false, one_model, "One of them.", nullptr, {}, kModelsHeaders},
     {"GET", "/openapi.json", false, false, openapi, "This description, for programs."},
     {"GET", "/version", false, false, version, "Version and revision."},
-    {"GET", "/metrics", false, false, metrics, "Counters and gauges for Prometheus.", nullptr, {}, false, kText},
+    {"GET", "/metrics", false, false, metrics, "Counters and gauges for Prometheus.", nullptr, {}, {}, false, kText},
     {"GET", "/health", true, false, ready, "As /readyz."},
     {"GET", "/livez", true, false, live, "200 while the process can serve."},
     {"GET", "/readyz", true, false, ready, "200 while new requests are taken."},

@@ -33,6 +33,7 @@ struct Route {
   std::string_view about;                             ///< one sentence
   std::span<const FieldSpec> (*body)() = nullptr;     ///< fields of the body; null: none are listed
   std::span<const FieldSpec> query = {};              ///< parameters behind '?'
+  std::span<const FieldSpec> headers = {};            ///< beside X-Request-Id, which every one takes
   bool streams = false;                               ///< may answer with server-sent events
   std::string_view answers = {};                      ///< content type; empty: JSON
 };

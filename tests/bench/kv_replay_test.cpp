@@ -80,6 +80,7 @@ class PromptEngine final : public Engine {
   const EngineInfo& info() const override { return info_; }
   RequestId next_request_id() override { return RequestId{++last_}; }
   Result<void> admissible(std::int64_t) const override { return {}; }
+  Result<void> check(const Request&) const override { return {}; }
   Result<void> submit(Request request, Sink sink) override {
     prompts.push_back(request.prompt);
     if (prompts.size() == refuse_at) return fail(ErrorCode::kContextLengthExceeded, "too long.");

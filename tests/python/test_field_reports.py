@@ -1,7 +1,11 @@
 """What users of other servers reported, one test a report, named by its symptom; the number is that of our list of 60.
 What cannot be seen over HTTP is tested beside the code. Standard library only."""
 
+import contextlib
 import json
+import re
+import threading
+import time
 import unittest
 
 import scripted
@@ -265,7 +269,34 @@ class Chat(scripted.Case):
             wait_until(lambda: self.server.running() == 0, "it ends")
             self.assertEqual(aborted(), before + 1)
 
+    def test_49_stop_by_id_does_not_reach_a_resumed_stream(self):
+        _, _, answer = self.post(RESPONSES, {"input": "[[script endless]]", "background": True, "max_output_tokens": 2000})
+        wait_until(lambda: self.server.running() == 1, "it runs")
+        self.assertEqual(self.post(f"{RESPONSES}/{answer['id']}/cancel", None)[2]["status"], "cancelled")
+        wait_until(lambda: self.server.running() == 0, "it ends")
+        # The same with two readers that came later; both are told.
+        with Wire(self.url) as first, Wire(self.url) as resumed:
+            first.send(post(RESPONSES, {"input": "[[script endless]]", "background": True, "stream": True}))
+            ident = re.search(r'"id":"(resp_\w+)"', first.until(b"response.output_text.delta"))[1]
+            resumed.send(f"GET {RESPONSES}/{ident}?stream=true&starting_after=4 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            resumed.until(b"response.output_text.delta")
+            self.assertEqual(self.post(f"{RESPONSES}/{ident}/cancel", None)[2]["status"], "cancelled")
+            for reader in (first, resumed):
+                self.assertIn('"status":"cancelled"', reader.until(b"\r\n0\r\n\r\n"))
+        wait_until(lambda: self.server.running() == 0, "it ends")
+
     # ---- structured output: refused until it is enforced, never ignored
+
+    def test_52_what_is_not_supported_is_not_named(self):
+        for path, fields, param in (
+                (CHAT, {"modalities": ["audio"]}, "modalities"), (CHAT, {"bad_words": ["x"]}, "bad_words"), (CHAT, {"stop_regex": "x+"}, "stop_regex"),
+                (CHAT, {"chat_template": "x"}, "chat_template"), (CHAT, {"use_beam_search": True}, "use_beam_search"), (CHAT, {"best_of": 2}, "best_of"),
+                (CHAT, {"truncate_prompt_tokens": 5}, "truncate_prompt_tokens"), (RESPONSES, {"conversation": "conv_1"}, "conversation"),
+                (RESPONSES, {"prompt": {"id": "p"}}, "prompt")):
+            ask = {"input": "[[script text]]"} if path == RESPONSES else {"messages": say("text")}
+            status, _, answer = self.post(path, {**ask, **fields})
+            self.assertEqual((status, answer["error"]["code"], answer["error"]["param"]), (400, "unsupported_parameter", param))
+            self.assertIn(param, answer["error"]["message"], "people read the message")
 
     def test_51_53_54_constraints_are_ignored_in_silence(self):
         schema = {"type": "object", "allOf": [{"required": ["a"]}, {"required": ["b"]}]}
@@ -378,6 +409,59 @@ class Queue(scripted.Case):
             self.assertGreater(int(headers["retry-after"]), 0)
         for thread in threads:
             thread.join(scripted.CALL_S)
+
+
+class Busy(scripted.Case):
+    """Nobody waits for another's prompt."""
+    FAMILY = "qwen3"
+    SCRIPTS = {"text": TEXT, "endless": {"pieces": ["on "], "end": None, "delay_ms": 2}}
+    OPTIONS = ["--max-model-len", "16384", "--max-num-batched-tokens", "64"]
+    BODY = "leaf and " * 550_000  # 5 MB
+    PATIENCE_S = 2  # far beyond what a machine in want of time takes for an answer of one packet, far below what was reported
+
+    def timed(self, work):
+        started = time.monotonic()
+        work()
+        return time.monotonic() - started
+
+    def healthy(self):
+        for path in ("/health", "/livez", "/readyz"):
+            self.assertLess(self.timed(lambda: self.assertEqual(self.get(path)[0], 200)), self.PATIENCE_S, path)
+
+    def test_43_tokenisation_of_5_mb_blocks_the_loop(self):
+        took = []
+        long = threading.Thread(target=lambda: took.append(self.timed(lambda: self.post("/tokenize", {"prompt": self.BODY}))))
+        long.start()
+        asked = 0
+        while long.is_alive():
+            self.healthy()
+            self.assertLess(self.timed(lambda: self.chat("text")), self.PATIENCE_S)
+            asked += 1
+        long.join()
+        self.assertGreater(asked, 1, "others were answered in the meantime")
+        # A prompt that cannot fit is refused by its length, before that work.
+        refusal = self.timed(lambda: self.chat("text", status=400, messages=[{"role": "user", "content": self.BODY}]))
+        self.assertLess(refusal, took[0])
+
+    def test_44_health_waits_under_load(self):
+        with contextlib.ExitStack() as stack:
+            for _ in range(48):
+                stack.enter_context(Wire(self.url)).send(post(CHAT, {"messages": say("endless"), "stream": True}))
+            wait_until(lambda: self.server.running() == 48, "all run")
+            for _ in range(20):
+                self.healthy()
+        wait_until(lambda: self.server.running() == 0, "they end with their clients")
+
+    def test_48_a_long_prefill_stops_all_others(self):
+        with Wire(self.url) as wire:
+            wire.send(post(CHAT, {"messages": say("endless"), "stream": True}))
+            wire.until(b'"content":"on')
+            wire.buffer = b""
+            question = [{"role": "user", "content": "leaf and " * 3000 + "[[script text]]"}]
+            tokens = self.chat("text", messages=question, max_tokens=1)["usage"]["prompt_tokens"]
+            wire.until(b'"content":"on')  # whatever has come by now
+            meanwhile = wire.buffer.count(b'"content":"on')
+        self.assertGreater(meanwhile, tokens / 64 / 4, "the stream goes on between the pieces of the prompt")
 
 
 class Keys(scripted.Case):

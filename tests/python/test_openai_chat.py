@@ -157,17 +157,33 @@ class Sync(scripted.Case):
             self.assertEqual([x["finish"] for x in (a, b, c)], ["stop", "stop", "tool_calls"])
 
     def test_logprobs(self):
-        for script in ("text", "thought", "two calls"):
+        for script in ("text", "thought", "call"):
             with self.subTest(script):
                 answer = self.create(script, logprobs=True, top_logprobs=2, tools=[WEATHER])
                 entries = answer.choices[0].logprobs.content
-                self.assertEqual(len(entries), answer.usage.completion_tokens)
+                self.assertEqual(b"".join(bytes(e.bytes) for e in entries).decode(), answer.choices[0].message.content)
                 _, snapshot = self.accumulated(script, logprobs=True, top_logprobs=2, tools=[WEATHER])
                 self.assertEqual([(e.token, e.logprob) for e in snapshot.choices[0].logprobs.content],
                                  [(e.token, e.logprob) for e in entries])
         entries = self.create("text", logprobs=True).choices[0].logprobs.content
-        self.assertEqual(b"".join(bytes(e.bytes) for e in entries[:-1]).decode(), TEXT)
+        self.assertEqual(b"".join(bytes(e.bytes) for e in entries).decode(), TEXT)
         self.assertTrue(all(e.top_logprobs == [] for e in entries))
+
+    def test_content_is_null_where_there_are_only_calls(self):
+        """Streamed and put together by the client's accumulator, as unstreamed."""
+        for script, content in (("two calls", None), ("thought call", None), ("call", "I will look."), ("text", TEXT), ("nothing", "")):
+            for kw in ({"tools": [WEATHER]}, {"tools": [WEATHER], "logprobs": True, "extra_body": {"return_token_ids": True}}):
+                with self.subTest(script, **kw):
+                    self.assertEqual(self.create(script, **kw).choices[0].message.content, content)
+                    _, snapshot = self.accumulated(script, **kw)
+                    self.assertEqual(snapshot.choices[0].message.content, content)
+        self.assertEqual(self.accumulated("nothing")[1].choices[0].message.content, "")
+        functions = {"functions": [WEATHER["function"]]}
+        self.assertIsNone(self.create("thought call", **functions).choices[0].message.content)
+        state = ChatCompletionStreamState()
+        for chunk in self.create("thought call", stream=True, **functions):
+            state.handle_chunk(chunk)
+        self.assertIsNone(state.current_completion_snapshot.choices[0].message.content)
 
     def test_stop_strings(self):
         for stop in ("second", ["line\nthird", "nothing like it"], "d l"):

@@ -99,7 +99,8 @@ class Chat(Base):
     def test_logprobs(self):
         r = self.chat(logprobs=True, top_logprobs=3)
         content = r.choices[0].logprobs.content
-        self.assertEqual(len(content), r.usage.completion_tokens)
+        self.assertEqual(b"".join(bytes(e.bytes) for e in content).decode(errors="replace"), r.choices[0].message.content)
+        self.assertGreater(len(content), 0)
         for entry in content:
             self.assertLessEqual(entry.logprob, 0)
             self.assertEqual(len(entry.top_logprobs), 3)
@@ -158,6 +159,49 @@ class Tools(Base):
             r = self.chat(**options)
             self.assertGreaterEqual(r.usage.completion_tokens_details.reasoning_tokens, 0)
             self.assertLessEqual(r.usage.completion_tokens_details.reasoning_tokens, r.usage.completion_tokens)
+
+
+class Responses(Base):
+    """On a real model: nothing here depends on what it says."""
+
+    def body(self, **kw):
+        return {"model": self.model, "input": "Hello there", "max_output_tokens": 12, "temperature": 0, **kw}
+
+    def test_plain_streamed_stored_and_continued(self):
+        plain = self.c.responses.create(**self.body())
+        self.assertIn(plain.status, ("completed", "incomplete"))
+        self.assertEqual([i.type for i in plain.output], ["message"])
+        self.assertEqual(plain.usage.total_tokens, plain.usage.input_tokens + plain.usage.output_tokens)
+        with self.c.responses.stream(**self.body()) as stream:
+            events = list(stream)
+        self.assertEqual([e.sequence_number for e in events], list(range(len(events))))
+        final = events[-1].response
+        self.assertEqual((final.output_text, final.status), (plain.output_text, plain.status))
+        self.assertEqual(final.usage.output_tokens, plain.usage.output_tokens)
+        self.assertEqual("".join(e.delta for e in events if e.type == "response.output_text.delta"), plain.output_text)
+        self.assertEqual(self.c.responses.retrieve(plain.id).output_text, plain.output_text)
+        # The conversation goes on as if its client had sent all of it again.
+        linked = self.c.responses.create(**self.body(previous_response_id=plain.id, input="And then?"))
+        whole = [{"role": "user", "content": "Hello there"}, {"role": "assistant", "content": plain.output_text}, {"role": "user", "content": "And then?"}]
+        spelled = self.c.responses.create(**self.body(input=whole, store=False))
+        self.assertEqual((linked.output_text, linked.usage.input_tokens), (spelled.output_text, spelled.usage.input_tokens))
+        self.assertEqual(self.c.responses.input_tokens.count(model=self.model, input=whole).input_tokens, spelled.usage.input_tokens)
+        self.c.responses.delete(plain.id)
+        with self.assertRaises(openai.NotFoundError):
+            self.c.responses.retrieve(plain.id)
+
+    def test_it_is_what_chat_says(self):
+        chat = self.chat(messages=HI, max_tokens=12)
+        answer = self.c.responses.create(**self.body(input=HI, include=["message.output_text.logprobs"]))
+        self.assertEqual(answer.output_text, chat.choices[0].message.content)
+        self.assertEqual(answer.usage.input_tokens, chat.usage.prompt_tokens)
+        entries = answer.output[0].content[0].logprobs
+        self.assertEqual(b"".join(bytes(e.bytes) for e in entries).decode(errors="replace"), answer.output_text)
+
+    def test_background_work_is_cancelled_by_its_id(self):
+        queued = self.c.responses.create(**self.body(background=True, max_output_tokens=200, extra_body={"ignore_eos": True}))
+        self.assertEqual(queued.status, "queued")
+        self.assertIn(self.c.responses.cancel(queued.id).status, ("cancelled", "completed", "incomplete"))
 
 
 class Completions(Base):

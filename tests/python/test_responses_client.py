@@ -190,6 +190,19 @@ class Sync(scripted.Case):
         part = answer.output[0].content[0]
         self.assertEqual(b"".join(bytes(p.bytes) for p in part.logprobs).decode(), TEXT)
         self.assertTrue(all(len(p.top_logprobs) <= 2 for p in part.logprobs))
+        for script in SCRIPTS:
+            with self.subTest(script=script), self.c.responses.stream(**self.body(script, include=["message.output_text.logprobs"])) as stream:
+                streamed, final = {}, None
+                for event in stream:
+                    if event.type == "response.output_text.delta":
+                        streamed.setdefault(event.output_index, []).extend(event.logprobs)
+                    final = getattr(event, "response", final)
+                for index, item in enumerate(final.output):
+                    if item.type != "message":
+                        continue
+                    entries = item.content[0].logprobs
+                    self.assertEqual(b"".join(bytes(p.bytes) for p in entries).decode(), item.content[0].text)
+                    self.assertEqual([(p.token, p.logprob) for p in streamed[index]], [(p.token, p.logprob) for p in entries])
 
     def test_kept_answers(self):
         answer = self.create("text", metadata={"a": "b"})

@@ -37,6 +37,13 @@ class Wire:
         self.buffer += data
         return bool(data)
 
+    def until(self, mark):
+        """The text of all that has come, once `mark` is in it."""
+        while mark not in self.buffer:
+            if not self._fill():
+                raise AssertionError(f"the connection ended before {mark}")
+        return self.buffer.decode("latin-1")
+
     def close(self):
         self.socket.close()
 

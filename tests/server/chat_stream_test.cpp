@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/env.h"
+#include "base/utf8.h"
 #include "fake_engine.h"
 #include "fake_tokenizer.h"
 #include "server/chat_writer.h"
@@ -65,7 +66,7 @@ void accumulate(Json& into, const Json& delta) {
     if (key == "index" || key == "type") continue;
     if (value.is_string()) {
       EXPECT_TRUE(key != "role" && key != "id" && key != "name") << key << " came twice";
-      *have = have->as_string() + value.as_string();
+      *have = (have->is_null() ? std::string() : have->as_string()) + value.as_string();
     } else if (value.is_object()) {
       accumulate(*have, value);
     } else if (value.is_array()) {
@@ -192,13 +193,12 @@ std::vector<Answer> play(Scenario run, bool stream, std::uint64_t seed) {
   return stream ? read_stream(bytes, run.choices.size()) : read_body(rs.body());
 }
 
-/// Index members are a stream's own, and a stream begins with an empty content.
+/// Index members are a stream's own.
 Json comparable(Json message, bool streamed) {
   if (Json* calls = message.find("tool_calls"); calls && streamed) {
     for (Json& c : calls->as_array())
       std::erase_if(c.as_object(), [](const Json::Member& m) { return m.first == "index"; });
   }
-  if (Json* content = message.find("content"); content->is_null()) *content = "";
   Json out = Json::object();
   for (const char* key : {"role", "content", "reasoning_content", "reasoning", "tool_calls", "function_call"}) {
     if (const Json* v = message.find(key)) out.set(key, *v);
@@ -206,8 +206,22 @@ Json comparable(Json message, bool streamed) {
   return out;
 }
 
+/// Of all entries, as a client shows them.
+std::string joined_bytes(const Json& entries) {
+  std::string out;
+  for (const Json& entry : entries.as_array()) {
+    for (const Json& byte : entry.find("bytes")->as_array()) out += static_cast<char>(byte.as_int());
+  }
+  return repair_utf8(out);
+}
+
 void expect_same_everywhere(const Scenario& run) {
   const auto want = play(run, false, 0);
+  for (const Answer& a : want) {
+    const Json& content = *a.message.find("content");
+    if (!run.spec.logprobs) continue;
+    EXPECT_EQ(joined_bytes(a.logprobs), content.is_null() ? "" : content.as_string()) << "entries are those of the text";
+  }
   for (std::uint64_t seed = 0; seed <= 30; ++seed) {
     for (const bool stream : {false, true}) {
       const auto got = play(run, stream, seed);
@@ -254,8 +268,20 @@ TEST(ChatStream, ReasoningTextAndCallsInOneAnswer) {
 }
 
 TEST(ChatStream, OnlyCallsHaveNullContent) {
-  const Answer a = play(with_tools({call("g", "{}") + Ids{kEnd}}), false, 0)[0];
-  EXPECT_TRUE(a.message.find("content")->is_null());
+  for (const bool stream : {false, true}) {
+    const auto content = [&](const Ids& ids, bool tools = true) {
+      Scenario run = with_tools({ids + Ids{kEnd}});
+      if (!tools) run.spec.tools.tools.clear();
+      run.spec.return_token_ids = true;  // they come without text, too
+      return dump_json(*play(run, stream, 1)[0].message.find("content"));
+    };
+    EXPECT_EQ(content(call("g", "{}")), "null") << stream;
+    EXPECT_EQ(content(Ids{kThink} + bytes_of("hm") + Ids{kThinkEnd} + call("g", "{}")), "null") << stream;
+    EXPECT_EQ(content(bytes_of("a") + call("g", "{}")), "\"a\"") << stream;
+    EXPECT_EQ(content({}), "\"\"") << "neither text nor call, " << stream;
+    EXPECT_EQ(content({}, false), "\"\"") << stream;
+    EXPECT_EQ(content(bytes_of("a"), false), "\"a\"") << stream;
+  }
 }
 
 TEST(ChatStream, RandomAnswers) {
@@ -281,7 +307,7 @@ TEST(ChatStream, RandomAnswers) {
     if (!run.natural) {
       for (Ids& ids : run.choices) ids.resize(1 + rng.below(ids.size()));
     }
-    if (rng.below(2) == 0) run.spec.logprobs = 2;
+    if (rng.below(3) != 0) run.spec.logprobs = 2;
     run.spec.return_token_ids = rng.below(2) == 0;
     run.spec.skip_special_tokens = rng.below(4) != 0;
     if (rng.below(3) == 0) run.spec.stop = {"with e", "\"b\""};
@@ -483,7 +509,7 @@ TEST(ChatStream, ReasoningMayBeHiddenOrLeftInTheText) {
   EXPECT_EQ(hidden.message.find("reasoning"), nullptr);
   EXPECT_EQ(text_of(hidden, "content"), "open");
   EXPECT_EQ(hidden.usage.find("completion_tokens_details")->find("reasoning_tokens")->as_int(), 7) << "counted";
-  EXPECT_EQ(hidden.logprobs.size(), run.choices[0].size()) << "none is lost";
+  EXPECT_EQ(joined_bytes(hidden.logprobs), "open") << "what is not shown is not told by its tokens either";
   run.spec.reasoning = {.enabled = {}, .effort = {}, .budget = {}, .separate = false};
   expect_same_everywhere(run);
   EXPECT_EQ(text_of(play(run, true, 1)[0], "content"), "<think>secret</think>open");
@@ -491,19 +517,21 @@ TEST(ChatStream, ReasoningMayBeHiddenOrLeftInTheText) {
 
 // ---- log-probabilities, usage, stop strings
 
-// "entries are lost with tool parsing or stop strings": as many as tokens, whatever is hidden.
-TEST(ChatStream, EveryTokenHasItsLogprob) {
+// "entries are lost with tool parsing or stop strings": as many as the text has tokens, whatever else the model wrote.
+TEST(ChatStream, EveryTokenOfTheTextHasItsLogprob) {
   Scenario run = with_tools({Ids{kThink} + bytes_of("hm") + Ids{kThinkEnd} + bytes_of("EN ") + call("f", R"({"a":"E"})") +
                              bytes_of(" ENDE") + Ids{kEnd}});
   run.spec.logprobs = 2;
   run.spec.return_token_ids = true;
   expect_same_everywhere(run);
-  EXPECT_EQ(play(run, true, 0)[0].logprobs.size(), run.choices[0].size());
+  EXPECT_EQ(joined_bytes(play(run, true, 0)[0].logprobs), "ENENDE");
+  EXPECT_EQ(play(run, true, 0)[0].ids.size(), run.choices[0].size()) << "ids are those of all tokens";
   run.spec.stop = {"END"};
   expect_same_everywhere(run);
   const Answer a = play(run, true, 1)[0];
-  EXPECT_EQ(a.logprobs.size(), run.choices[0].size() - 2) << "the token that ended the stop string is the last";
-  EXPECT_EQ(a.usage.find("completion_tokens")->as_int(), static_cast<std::int64_t>(a.logprobs.size()));
+  EXPECT_EQ(joined_bytes(a.logprobs), "EN");
+  EXPECT_EQ(a.ids.size(), run.choices[0].size() - 2) << "the token that ended the stop string is the last";
+  EXPECT_EQ(a.usage.find("completion_tokens")->as_int(), static_cast<std::int64_t>(a.ids.size()));
 }
 
 TEST(ChatStream, StopStringsMayBeMarkers) {

@@ -50,6 +50,7 @@ TEST_F(ExplainTest, ARefusalIsPartOfTheExplanation) {
   start();
   const Json full = explain("/v1/explain", chat()).json();
   EXPECT_EQ(full.find("refused")->find("code")->as_string(), "rate_limit_exceeded");
+  engine_->set_admission({});
   const std::string text(2000, 'x');
   const RawResponse r = explain("/v1/explain?endpoint=/v1/completions", R"({"model":"fake","prompt":")" + text + "\"}");
   ASSERT_EQ(r.status, 200) << r.body;
@@ -57,6 +58,41 @@ TEST_F(ExplainTest, ARefusalIsPartOfTheExplanation) {
   EXPECT_EQ(j.find("refused")->find("code")->as_string(), "context_length_exceeded");
   EXPECT_EQ(j.find("prompts")->as_array()[0].find("tokens")->as_int(), 2001);
   EXPECT_TRUE(j.find("queue")->is_null());
+}
+
+// Whatever refuses a request refuses it in the explanation, in the same words: first the queue and the size of the body,
+// then what is found when its prompts are made, then the engine.
+TEST_F(ExplainTest, ARefusalIsThatOfTheRequest) {
+  start();
+  const auto same = [&](std::string_view path, const std::string& body) {
+    const RawResponse refused = ask(post(path, body));
+    EXPECT_GE(refused.status, 400) << refused.body;
+    const RawResponse r = explain("/v1/explain?endpoint=" + std::string(path), body);
+    EXPECT_EQ(r.status, 200) << r.body;
+    if (r.status != 200) return Json::object();
+    const Json explained = r.json(), error = *refused.json().find("error");
+    for (const char* key : {"message", "param", "code", "type"})
+      EXPECT_EQ(dump_json(*explained.find("refused")->find(key)), dump_json(*error.find(key))) << body.substr(0, 80);
+    return explained;
+  };
+  const auto prompt = [](std::size_t size, std::string_view more = "") {
+    return R"({"model":"fake","prompt":")" + std::string(size, 'x') + "\"" + std::string(more) + "}";
+  };
+  const Json endless = same("/v1/completions", prompt(50'000));
+  EXPECT_EQ(endless.find("prompts")->size(), 0U) << "it is not even read";
+  const Json long_one = same("/v1/completions", prompt(2'000));
+  const Json& shown = long_one.find("prompts")->as_array()[0];
+  EXPECT_EQ(shown.find("tokens")->as_int(), 2'001);
+  EXPECT_TRUE(shown.find("text")->is_null() && shown.find("token_ids")->is_null()) << "nobody will read it";
+  const Json scores = same("/v1/completions", prompt(500, R"(,"echo":true,"logprobs":20,"n":128)"));
+  EXPECT_EQ(scores.find("refused")->find("param")->as_string(), "n");
+  engine_->set_verdict(fail(ErrorCode::kContextLengthExceeded, "more than the pool", "prompt"));
+  same("/v1/chat/completions", chat());
+  engine_->set_verdict({});
+  engine_->set_admission(fail(ErrorCode::kRateLimited, "the queue is full"));
+  const Json full = same("/v1/chat/completions", chat());
+  EXPECT_EQ(full.find("prompts")->size(), 1U) << "what it would be is shown all the same";
+  same("/v1/completions", prompt(2'000));
 }
 
 TEST_F(ExplainTest, MistakesAreThoseOfTheEndpoint) {

@@ -55,6 +55,11 @@ class FakeEngine final : public Engine {
     const std::lock_guard lock(mutex_);
     admission_ = std::move(answer);
   }
+  /// What check() and submit() say of every request.
+  void set_verdict(Result<void> verdict) {
+    const std::lock_guard lock(mutex_);
+    verdict_ = std::move(verdict);
+  }
   /// Waits until `predicate(active requests)` holds.
   bool wait_active(std::function<bool(std::int64_t)> predicate) {
     std::unique_lock lock(mutex_);
@@ -84,8 +89,13 @@ class FakeEngine final : public Engine {
     const std::lock_guard lock(mutex_);
     return admission_;
   }
+  Result<void> check(const Request&) const override {
+    const std::lock_guard lock(mutex_);
+    return verdict_;
+  }
   Result<void> submit(Request request, Sink sink) override {
     const std::lock_guard lock(mutex_);
+    if (!verdict_) return verdict_;
     if (draining_) return fail(ErrorCode::kUnavailable, "draining");
     ++submitted_;
     ++active_;
@@ -254,7 +264,7 @@ class FakeEngine final : public Engine {
   std::condition_variable changed_;
   std::map<RequestId, Running> running_;
   Script script_ = [](const Request&, std::int32_t) { return std::vector<TokenId>{'o', 'k', kEnd}; };
-  Result<void> admission_;
+  Result<void> admission_, verdict_;
   bool held_ = false, stopping_ = false;
   std::int64_t active_ = 0;
   std::optional<Request> last_;

@@ -189,7 +189,7 @@ TEST(ResponseStream, AnySplitGivesTheSameChat) {
   expect_same_everywhere(run);
   const auto got = play(run, false, 5);
   EXPECT_EQ(got[0].text, "a\xF0\x9F\x98\x80z \xF0\x9F\x98\x80Hello world\xEF\xBF\xBD");
-  EXPECT_EQ(got[0].logprobs.size(), emoji_tokens().size());
+  EXPECT_EQ(got[0].logprobs.size(), emoji_tokens().size() - 1) << "one is a skipped special token";
   EXPECT_EQ(got[0].finish, "length");
   EXPECT_EQ(got[0].usage.find("completion_tokens")->as_int(),
             static_cast<std::int64_t>(emoji_tokens().size() + 9));
@@ -260,8 +260,7 @@ TEST(ResponseStream, EndTokenIsCountedAndNotShown) {
   EXPECT_EQ(got.text, "ok");
   EXPECT_EQ(got.finish, "stop");
   EXPECT_EQ(got.stop_reason, "null");
-  ASSERT_EQ(got.logprobs.size(), 3U);
-  EXPECT_EQ(got.logprobs.as_array()[2].find("token")->as_string(), "");
+  EXPECT_EQ(got.logprobs.size(), 2U) << "it is no part of the text";
   EXPECT_EQ(got.usage.find("completion_tokens")->as_int(), 3);
   run.tokens = {bytes_of("okX")};  // a stop id that is an ordinary token
   EXPECT_EQ(play(run, false, 1)[0].text, "ok");

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "base/hash.h"
+#include "server/responses_store.h"
 #include "test_server.h"
 
 namespace barg::test {
@@ -258,6 +259,67 @@ TEST_F(ResponsesApiTest, ABackgroundStreamGoesOnWithoutItsReader) {
     EXPECT_EQ(all[i].find("sequence_number")->as_int(), static_cast<std::int64_t>(i));
   EXPECT_EQ(member(all[1], "type"), "response.queued");
   EXPECT_EQ(member(all[2], "type"), "response.in_progress");
+}
+
+/// The id in the first event of a stream.
+std::string id_in(const std::string& seen) { return seen.substr(seen.find("\"id\":\"resp_") + 6, 29); }
+
+TEST_F(ResponsesApiTest, AReaderAheadOfTheStreamWaitsForItsEvent) {
+  say("Hello!");
+  engine_->hold(true);
+  start();
+  RawClient client(port());
+  client.send(post("/v1/responses", R"({"input":"hi","background":true,"stream":true})"));
+  ASSERT_TRUE(client.wait_for("event: response.queued"));
+  const std::string path = "/v1/responses/" + id_in(client.buffered()) + "?stream=true&starting_after=";
+  RawClient ahead(port()), beyond(port());
+  ahead.send(get(path + "5"));
+  beyond.send(get(path + "5000"));
+  ASSERT_TRUE(ahead.wait_for("\r\n\r\n") && beyond.wait_for("\r\n\r\n"));
+  engine_->hold(false);
+  EXPECT_EQ(events_of(ahead.read().body).front().find("sequence_number")->as_int(), 6);
+  const RawResponse none = beyond.read();
+  EXPECT_TRUE(none.complete) << "it ends with the answer";
+  EXPECT_EQ(none.body, "");
+}
+
+TEST_F(ResponsesApiTest, AReaderThatLeavesMakesRoomForAnother) {
+  engine_->hold(true);
+  start();
+  RawClient client(port());
+  client.send(post("/v1/responses", R"({"input":"hi","background":true,"stream":true})"));
+  ASSERT_TRUE(client.wait_for("event: response.queued"));
+  const std::string read = get("/v1/responses/" + id_in(client.buffered()) + "?stream=true");
+  std::vector<std::unique_ptr<RawClient>> readers;
+  for (std::size_t i = 1; i < server::kMaxFollowers; ++i) {
+    readers.push_back(std::make_unique<RawClient>(port()));
+    readers.back()->send(read);
+    ASSERT_TRUE(readers.back()->wait_for("event: response.queued"));
+  }
+  EXPECT_EQ(ask(read).status, 429);
+  readers.back()->reset();
+  // Nothing of the answer comes in the meantime: that it left is all that can free its place.
+  bool admitted = false;
+  for (int i = 0; i < 2000 && !admitted; ++i) {
+    RawClient next(port());
+    next.send(read);
+    admitted = next.wait_for("\r\n\r\n") && next.buffered().starts_with("HTTP/1.1 200");
+  }
+  EXPECT_TRUE(admitted);
+}
+
+TEST_F(ResponsesApiTest, MetricsSayWhatIsStored) {
+  start();
+  const auto has = [&](const std::string& line) {
+    return ask(get("/metrics")).body.find("\n" + line) != std::string::npos;
+  };
+  EXPECT_TRUE(has("barg_responses_stored 0\n"));
+  EXPECT_TRUE(has("barg_responses_stored_bytes 0\n"));
+  const std::string id = member(create(R"({"input":"hi"})").json(), "id");
+  EXPECT_TRUE(has("barg_responses_stored 1\n"));
+  EXPECT_FALSE(has("barg_responses_stored_bytes 0\n"));
+  ask(sent("DELETE", "/v1/responses/" + id));
+  EXPECT_TRUE(has("barg_responses_stored 0\n"));
 }
 
 TEST_F(ResponsesApiTest, CancelFreesTheEngine) {

@@ -163,15 +163,15 @@ TEST(StoredResponse, ReadsWholeEventsFromWhereASequenceNumberSays) {
   r->append("event: a\ndata: 1\n\nevent: b\ndata: 2\n\n", 2);
   r->append("event: c\ndata: 3\n\n", 1);
   std::string got;
-  std::size_t at = r->position_after(-1);
+  std::size_t at = r->position_after(-1).value();
   EXPECT_FALSE(r->read(at, 1, got).over);
   EXPECT_EQ(got, "event: a\ndata: 1\n\n") << "one event at least, and no half one";
   got.clear();
-  at = r->position_after(0);
+  at = r->position_after(0).value();
   r->read(at, 1 << 20, got);
   EXPECT_EQ(got, "event: b\ndata: 2\n\nevent: c\ndata: 3\n\n");
   EXPECT_EQ(r->position_after(2), at);
-  EXPECT_EQ(r->position_after(1'000'000), at);
+  EXPECT_EQ(r->position_after(3), std::nullopt) << "the event in front of it has not come";
   got.clear();
   EXPECT_FALSE(r->read(at, 1, got).over) << "it runs";
   r->finish("{}", "[]");
@@ -181,17 +181,42 @@ TEST(StoredResponse, ReadsWholeEventsFromWhereASequenceNumberSays) {
 TEST(StoredResponse, FollowersAreWokenUntilTheyLeave) {
   auto r = response(10, "", true);
   int stays = 0, leaves = 0;
-  ASSERT_TRUE(r->follow([&] { return ++stays > 0; }));
-  ASSERT_TRUE(r->follow([&] { return ++leaves < 0; }));
+  ASSERT_TRUE(r->follow([&] { ++stays; }));
+  const auto id = r->follow([&] { ++leaves; });
+  ASSERT_TRUE(id);
   r->append("event: a\ndata: 1\n\n", 1);
+  r->unfollow(*id);
+  r->unfollow(*id);
   r->append("event: b\ndata: 2\n\n", 1);
   r->finish("{}", "[]");
   EXPECT_EQ(stays, 3);
   EXPECT_EQ(leaves, 1);
-  EXPECT_TRUE(r->follow([] { return true; })) << "what is finished can be read by any number";
+  EXPECT_TRUE(r->follow([] {})) << "what is finished can be read by any number";
+}
+
+TEST(StoredResponse, AFollowerThatLeavesMakesRoomAtOnce) {
   auto crowded = response(10, "", true);
-  for (std::size_t i = 0; i < kMaxFollowers; ++i) EXPECT_TRUE(crowded->follow([] { return true; }));
-  EXPECT_FALSE(crowded->follow([] { return true; }));
+  std::optional<StoredResponse::FollowerId> last;
+  for (std::size_t i = 0; i < kMaxFollowers; ++i) {
+    last = crowded->follow([] {});
+    ASSERT_TRUE(last);
+  }
+  EXPECT_FALSE(crowded->follow([] {}));
+  crowded->unfollow(*last);
+  EXPECT_TRUE(crowded->follow([] {}));
+  EXPECT_FALSE(crowded->follow([] {}));
+}
+
+TEST(ResponseStore, SaysWhatItHolds) {
+  Store s(1 << 20, 10);
+  s.add("a", 5'000);
+  auto running = response(7'000);
+  ASSERT_TRUE(s.store.insert("r", running));
+  EXPECT_EQ(s.store.held().count, 2U);
+  EXPECT_GE(s.store.held().bytes, 12'000U);
+  s.clock.advance(10);
+  EXPECT_EQ(s.store.held().count, 1U) << "what is too old is not held";
+  EXPECT_EQ(s.store.held().bytes, running->bytes());
 }
 
 TEST(StoredResponse, CancelReachesTheRunningOneOnly) {

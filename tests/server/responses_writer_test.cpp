@@ -223,23 +223,24 @@ TEST(ResponsesWriter, LogprobsGoWithTheText) {
   const auto writer = s.writer(true);
   std::string out;
   writer->begin(out);
-  const auto token = [](TokenId id, bool hidden) {
+  const auto token = [](TokenId id, std::size_t text_begin, std::size_t text_end) {
     OutToken t{.id = id,
                .logprobs = TokenLogprobs{.id = id, .logprob = -0.5F, .rank = 1, .top = {{id, -0.5F}}}};
-    t.hidden = hidden;
+    t.text_begin = text_begin;
+    t.text_end = text_end;
     return t;
   };
   Piece thought;
   thought.events = {reasoning("x")};
-  thought.tokens = {token('x', false)};
+  thought.tokens = {token('x', 0, 0)};
   writer->push(0, thought, kUsage, out);
   Piece piece;
   piece.events = {says("a")};
-  piece.tokens = {token('a', false)};
+  piece.tokens = {token('a', 0, 1)};
   writer->push(0, piece, kUsage, out);
   Piece last;
   last.events = {says("b")};
-  last.tokens = {token('b', false), token(test::kEnd, true)};
+  last.tokens = {token('b', 1, 2), token(test::kEnd, 0, 0)};
   writer->push(0, last, kUsage, out);
   writer->finish_choice(0, {}, kUsage, out);
   writer->end(kUsage, out);
@@ -322,9 +323,29 @@ TEST(ResponsesWriter, AStoredAnswerIsReadableAtEveryMoment) {
   EXPECT_TRUE(record->read(at, 1 << 20, replay).over);
   EXPECT_EQ(replay, out);
   std::string rest;
-  at = record->position_after(2);
+  at = record->position_after(2).value();
   record->read(at, 1 << 20, rest);
   EXPECT_EQ(rest, out.substr(out.find("event: ", out.find("\"sequence_number\":2"))));
+}
+
+TEST(ResponsesWriter, AnUnstreamedAnswerIsChargedFromTheStart) {
+  const SteadyClock clock;
+  ResponseStore store({.bytes = 1 << 20, .ttl_s = 60}, clock);
+  Answer s;
+  s.extras->object.set("instructions", std::string(50'000, 'x'));
+  const auto record = stored(s, store, false, false);
+  const auto writer = s.writer(false);
+  std::string out;
+  writer->begin(out);
+  EXPECT_GT(store.bytes(), 50'000U);
+  EXPECT_EQ(store.bytes(), record->bytes());
+  Piece piece;
+  piece.events = {says("a")};
+  writer->push(0, piece, kUsage, out);
+  EXPECT_EQ(store.bytes(), record->bytes());
+  writer->finish_choice(0, {}, kUsage, out);
+  writer->end(kUsage, out);
+  EXPECT_EQ(store.bytes(), record->bytes());
 }
 
 TEST(ResponsesWriter, CancelEndsTheStreamAndTheRecordOnce) {
