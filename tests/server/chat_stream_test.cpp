@@ -415,6 +415,7 @@ TEST(ChatStream, CallsThatBreakOffAreNamed) {
   const Json& half = a.message.find("tool_calls")->as_array()[0];
   EXPECT_EQ(half.find("function")->find("arguments")->as_string().rfind(R"({"a":1)", 0), 0U);
   EXPECT_EQ(a.finish, "stop") << "there is nothing to call";
+  ASSERT_NE(a.extra.find("incomplete_tool_calls"), nullptr);
   EXPECT_EQ(*a.extra.find("incomplete_tool_calls"), Json(Json::Array{*half.find("id")}));
   EXPECT_NE(a.extra.find("tool_parse_error")->as_string().find(": f"), std::string::npos);
   EXPECT_NE(text_of(a, "content").find("Oslo}}"), std::string::npos) << "the rest is text";

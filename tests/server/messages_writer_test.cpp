@@ -209,6 +209,7 @@ TEST(MessagesWriter, CallsThatBrokeOffAreNamed) {
   }
   const Json body = plain.body();
   const Json ids = Json(Json::Array{*body.find("content")->as_array()[1].find("id")});
+  ASSERT_NE(body.find("incomplete_tool_uses"), nullptr);
   EXPECT_EQ(*body.find("incomplete_tool_uses"), ids);
   EXPECT_EQ(*body.find("stop_reason"), Json("tool_use"));
   EXPECT_NE(streamed.bytes().find(R"("tool_parse_error":"broke off: g","incomplete_tool_uses":)" + dump_json(ids) + "}"),
