@@ -39,6 +39,8 @@ struct Unenforced {
 struct CompiledSchema {
   Grammar grammar;
   std::vector<Unenforced> unenforced;          ///< only with lenient
+  /// Keywords that the draft itself gives no effect where they stand: siblings of $ref in draft 7, `then` without `if`.
+  std::vector<Unenforced> without_effect;
   std::vector<std::string> enforced_keywords;  ///< sorted, unique: what `barg grammar check` prints
   Draft draft = Draft::k2020;
 };
