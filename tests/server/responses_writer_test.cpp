@@ -259,6 +259,32 @@ TEST(ResponsesWriter, LogprobsGoWithTheText) {
   EXPECT_EQ(dump_json(*message.find("content")->as_array()[0].find("logprobs")), "[" + a + "," + b + "]");
 }
 
+TEST(ResponsesWriter, WhiteSpaceThatMakesNoItemHasNoLogprobsEither) {
+  Answer s;
+  s.spec.logprobs = 0;
+  const auto writer = s.writer(false);
+  std::string out;
+  writer->begin(out);
+  const auto push = [&](OutputEvent event, TokenId id, std::size_t text_begin, std::size_t text_end) {
+    Piece piece;
+    piece.events = {std::move(event)};
+    piece.tokens = {{.id = id, .logprobs = TokenLogprobs{.id = id, .logprob = -0.5F, .rank = 1, .top = {}}}};
+    piece.tokens[0].text_begin = text_begin;
+    piece.tokens[0].text_end = text_end;
+    writer->push(0, piece, kUsage, out);
+  };
+  push(says(" "), ' ', 0, 1);
+  push(reasoning("x"), 'x', 0, 0);
+  push(says("b"), 'b', 1, 2);
+  writer->finish_choice(0, {}, kUsage, out);
+  writer->end(kUsage, out);
+  const Json body = *parse_json(writer->body());
+  const Json& part = body.find("output")->as_array()[1].find("content")->as_array()[0];
+  EXPECT_EQ(part.find("text")->as_string(), "b");
+  ASSERT_EQ(part.find("logprobs")->size(), 1U);
+  EXPECT_EQ(part.find("logprobs")->as_array()[0].find("token")->as_string(), "b");
+}
+
 TEST(ResponsesWriter, AFailureSaysWhyAndKeepsWhatWasSaid) {
   Answer s;
   const auto writer = s.writer(true);
