@@ -12,12 +12,15 @@
 namespace barg::text::grammar {
 
 struct TokenConstraintOptions {
-  std::vector<TokenId> end_ids;     ///< allowed where the output is complete
-  std::vector<TokenId> banned;      ///< of the request; never allowed
-  std::vector<TokenId> allowed;     ///< of the request; empty: all
+  /// The model's end tokens and the request's stop ids: allowed where the output is complete, and nowhere else. (A
+  /// TokenNode's token may be one of them: where it completes the output.)
+  std::vector<TokenId> end_ids{};
+  std::vector<TokenId> banned{};   ///< of the request; never allowed
+  std::vector<TokenId> allowed{};  ///< of the request; empty: all
 };
 
-/// kInvalidValue: nothing is left to sample, or the banned ids take a byte that the language needs (it says which).
+/// kInvalidValue: what is banned, not allowed or stops takes something that the language needs (a byte, a token, every
+/// end token); the message says which.
 Result<std::shared_ptr<const Constraint>> make_token_constraint(std::shared_ptr<Machine> machine,
                                                                 std::shared_ptr<const Vocabulary> vocabulary,
                                                                 TokenConstraintOptions options);

@@ -1,0 +1,139 @@
+#include "text/grammar/token_masks.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <utility>
+
+namespace barg::text::grammar {
+namespace {
+
+constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
+
+}  // namespace
+
+std::int32_t count_bits(std::span<const std::uint64_t> words) {
+  std::int32_t count = 0;
+  for (const std::uint64_t w : words) count += std::popcount(w);
+  return count;
+}
+
+TokenMasks::TokenMasks(Machine& machine, const UsableTokens& usable)
+    : machine_(machine), usable_(usable), distance_(machine, usable) {}
+
+void TokenMasks::add_ends(TokenBits& words) const {
+  for (const TokenId id : usable_.ends) set_bit(words, id);
+}
+
+std::shared_ptr<const StateMask> TokenMasks::language(const Machine::StatePtr& state) {
+  if (auto known = masks_.find(state)) return known;
+  auto made = std::make_shared<const StateMask>(make_language(state));
+  masks_.put(state, made);
+  return made;
+}
+
+StateMask TokenMasks::make_language(const Machine::StatePtr& state) const {
+  const Vocabulary& vocabulary = *usable_.vocabulary;
+  StateMask out{.words = TokenBits(vocabulary.words(), 0)};
+  std::int64_t steps = kNoLimit;
+  WalkStack stack(vocabulary);
+  Machine::Walk walk(machine_);
+  const auto spelled = [&](const TrieNode& node, const Machine::State* to) {
+    bool any = false;
+    for (TokenId id = node.token; id != kNoToken; id = vocabulary.same(id)) {
+      if (!has_bit(usable_.spelled, id)) continue;
+      set_bit(out.words, id);
+      any = true;
+    }
+    if (any) out.worst_bytes = std::max(out.worst_bytes, Machine::min_bytes(*to));
+  };
+  if (const std::int64_t run = Machine::plain_run(*state); run > 0) {
+    const Vocabulary::Plain plain = vocabulary.plain_up_to(run);
+    for (std::size_t w = 0; w < out.words.size(); ++w) out.words[w] = plain.words[w] & usable_.spelled[w];
+    out.worst_bytes = Machine::plain_run_worst(*state);
+    walk_trie(walk, state.get(), vocabulary.odd(), -1, stack, steps, spelled);
+    const auto chars = static_cast<int>(std::min<std::int64_t>(plain.chars, 255));
+    walk_trie(walk, state.get(), vocabulary.plain(), chars, stack, steps, spelled);
+  } else {
+    walk_trie(walk, state.get(), vocabulary.all(), -1, stack, steps, spelled);
+  }
+  for (const TokenId id : walk.tokens(state.get())) {
+    const Machine::State* to = walk.next_token(state.get(), id);
+    if (to == nullptr || !usable_.may_name(id, *to)) continue;
+    set_bit(out.words, id);
+    out.worst_bytes = std::max(out.worst_bytes, Machine::min_bytes(*to));
+  }
+  if (Machine::accepting(*state)) add_ends(out.words);
+  out.count = count_bits(out.words);
+  return out;
+}
+
+/// With the states of the groups, which live as long as `states` has them.
+std::shared_ptr<const TokenMasks::Groups> TokenMasks::groups(const Machine::StatePtr& state, States& states) {
+  if (auto known = groups_.find(state)) {
+    for (const Group& group : *known) states.push_back(group.state.lock());
+    if (std::find(states.begin(), states.end(), nullptr) == states.end()) return known;
+    states.clear();
+  }
+  auto made = std::make_shared<const Groups>(make_groups(state, states));
+  groups_.put(state, made);
+  return made;
+}
+
+TokenMasks::Groups TokenMasks::make_groups(const Machine::StatePtr& state, States& states) const {
+  Groups out;
+  std::unordered_map<const Machine::State*, std::size_t> index;
+  const Machine::State* last = nullptr;  // neighbours in the trie often lead to one state
+  std::size_t at = 0;
+  std::int64_t steps = kNoLimit;
+  WalkStack stack(*usable_.vocabulary);
+  Machine::Walk walk(machine_);
+  each_token(walk, state.get(), usable_, stack, steps, [&](TokenId id, const Machine::State* to) {
+    if (to != last) {
+      const auto [found, added] = index.try_emplace(to, out.size());
+      if (added) {
+        states.push_back(walk.keep(to));
+        out.push_back({.state = states.back(), .ids = {}, .bits = {}});
+      }
+      last = to;
+      at = found->second;
+    }
+    out[at].ids.push_back(id);
+  });
+  const std::size_t words = usable_.vocabulary->words();
+  for (Group& group : out) {
+    if (group.ids.size() < 2 * words) {
+      group.ids.shrink_to_fit();
+      continue;
+    }
+    group.bits.assign(words, 0);
+    for (const TokenId id : group.ids) set_bit(group.bits, id);
+    group.ids = {};
+  }
+  return out;
+}
+
+void TokenMasks::add(const Group& group, TokenBits& words) {
+  for (const TokenId id : group.ids) set_bit(words, id);
+  for (std::size_t w = 0; w < group.bits.size(); ++w) words[w] |= group.bits[w];
+}
+
+void TokenMasks::narrow(const Machine::StatePtr& state, std::int64_t tokens, TokenBits& words) {
+  States states;
+  const auto all = groups(state, states);
+  bool any = Machine::accepting(*state);
+  if (any) add_ends(words);
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    if (!distance_.within(states[i], tokens)) continue;
+    add((*all)[i], words);
+    any = true;
+  }
+  if (any) return;
+  std::int64_t least = TokenDistance::kNever;
+  for (const Machine::StatePtr& s : states) least = std::min(least, distance_.tokens(s));
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    if (distance_.tokens(states[i]) == least) add((*all)[i], words);
+  }
+}
+
+}  // namespace barg::text::grammar

@@ -1,0 +1,101 @@
+// UsableTokens: what of a vocabulary one constraint may draw, and where its tokens lead from a state of the machine.
+// Immutable once filled; any thread.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "text/grammar/machine.h"
+#include "text/grammar/vocabulary.h"
+
+namespace barg::text::grammar {
+
+using TokenBits = std::vector<std::uint64_t>;  ///< bit id % 64 of word id / 64
+
+inline bool has_bit(std::span<const std::uint64_t> words, TokenId id) {
+  return (words[static_cast<std::size_t>(id) / 64] >> (static_cast<std::size_t>(id) % 64) & 1) != 0;
+}
+inline void set_bit(std::span<std::uint64_t> words, TokenId id) {
+  words[static_cast<std::size_t>(id) / 64] |= std::uint64_t{1} << (static_cast<std::size_t>(id) % 64);
+}
+
+struct UsableTokens {
+  std::shared_ptr<const Vocabulary> vocabulary;
+  TokenBits drawable;         ///< ids of the vocabulary that the request lets be drawn
+  TokenBits spelled;          ///< of these, those that bytes spell and that end nothing
+  std::vector<TokenId> ends;  ///< of these, those that end an output; ascending
+
+  bool is_end(TokenId id) const { return std::binary_search(ends.begin(), ends.end(), id); }
+  /// Does a node of a trie stand for a token that is usable?
+  bool any(const TrieNode& node) const {
+    TokenId id = node.token;
+    while (id != kNoToken && !has_bit(spelled, id)) id = vocabulary->same(id);
+    return id != kNoToken;
+  }
+  /// A token of the grammar itself: where it ends the output, the output must be complete behind it.
+  bool may_name(TokenId id, const Machine::State& behind) const {
+    return has_bit(drawable, id) && (!is_end(id) || Machine::accepting(behind));
+  }
+};
+
+/// Memory of walks: states along the path from the root.
+class WalkStack {
+ public:
+  explicit WalkStack(const Vocabulary& vocabulary)
+      : states_(static_cast<std::size_t>(vocabulary.longest_bytes()) + 1) {}
+  std::vector<const Machine::State*>& states() { return states_; }
+
+ private:
+  std::vector<const Machine::State*> states_;
+};
+
+/// emit(node, state) for every token of `trie` that the machine takes behind `from`. Subtrees without a token of more
+/// than `chars` characters are left out (only of the plain trie; -1: none). False: it would look at more than `steps`
+/// nodes, which is counted down.
+template <class Emit>
+bool walk_trie(Machine::Walk& machine, const Machine::State* from, const Trie& trie, int chars, WalkStack& stack,
+               std::int64_t& steps, Emit emit) {
+  auto& states = stack.states();
+  states[0] = from;
+  for (std::size_t i = 0; i < trie.size();) {
+    const TrieNode& node = trie[i];
+    if (node.most_chars <= chars) {
+      i = node.end;
+      continue;
+    }
+    if (--steps < 0) return false;
+    const Machine::State* to = machine.next(states[node.depth - 1U], node.byte);
+    if (to == nullptr) {
+      i = node.end;
+      continue;
+    }
+    if (node.token != kNoToken) emit(node, to);
+    states[node.depth] = to;
+    ++i;
+  }
+  return true;
+}
+
+/// emit(id, state) for every usable token that may come behind `from`. False as in walk_trie().
+template <class Emit>
+bool each_token(Machine::Walk& machine, const Machine::State* from, const UsableTokens& usable, WalkStack& stack,
+                std::int64_t& steps, Emit emit) {
+  const std::vector<TokenId> named = machine.tokens(from);
+  for (const TokenId id : named) {
+    if (--steps < 0) return false;
+    const Machine::State* to = machine.next_token(from, id);
+    if (to != nullptr && usable.may_name(id, *to)) emit(id, to);
+  }
+  const Vocabulary& vocabulary = *usable.vocabulary;
+  const auto spelled = [&](const TrieNode& node, const Machine::State* to) {
+    for (TokenId id = node.token; id != kNoToken; id = vocabulary.same(id)) {
+      if (has_bit(usable.spelled, id) && !std::binary_search(named.begin(), named.end(), id)) emit(id, to);
+    }
+  };
+  return walk_trie(machine, from, vocabulary.all(), -1, stack, steps, spelled);
+}
+
+}  // namespace barg::text::grammar
