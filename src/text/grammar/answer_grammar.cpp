@@ -112,6 +112,11 @@ class AnswerWriter {
     std::vector<NodeId> parts;
     if (!form.call_open.empty()) {
       parts.push_back(literal(form.call_open));
+      if (!form.aside_close.empty()) {
+        auto aside = aside_of(form);
+        if (!aside) return aside;
+        parts.push_back(*aside);
+      }
       if (form.form->head == Head::kObject || !form.lead.empty()) parts.push_back(gap());
     }
     auto body = form.form->head == Head::kObject ? object_call(form) : named_calls(form);
@@ -122,6 +127,18 @@ class AnswerWriter {
       parts.push_back(literal(form.call_close));
     }
     return add_sequence(g_, std::move(parts));
+  }
+
+  /// What may stand between the opening marker and the name: words that nobody reads.
+  Result<NodeId> aside_of(const BoundForm& form) {
+    std::string close;
+    for (const Symbol s : form.aside_close) {
+      if (!is_token(s)) close += static_cast<char>(s);
+    }
+    const std::vector<std::string> stops = {close.size() == form.aside_close.size() ? close : std::string("<")};
+    auto words = dfa_without(stops);
+    if (!words) return std::unexpected(words.error());
+    return add_sequence(g_, {add_bytes(g_, std::move(*words)), literal(form.aside_close)});
   }
 
   /// {"name": "NAME", "arguments": {...}}
