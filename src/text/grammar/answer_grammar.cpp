@@ -12,6 +12,7 @@
 namespace barg::text::grammar {
 namespace {
 
+constexpr std::int64_t kMostAsideChars = 64;
 constexpr std::int64_t kMostCalls = 32;  ///< in a row; an answer that calls for ever is none
 
 /// How a family spells the members of a call that is a JSON object; what is not listed says name and arguments.
@@ -129,16 +130,12 @@ class AnswerWriter {
     return add_sequence(g_, std::move(parts));
   }
 
-  /// What may stand between the opening marker and the name: words that nobody reads.
+  /// What may stand between the opening marker and the name: a few words that nobody reads.
   Result<NodeId> aside_of(const BoundForm& form) {
-    std::string close;
-    for (const Symbol s : form.aside_close) {
-      if (!is_token(s)) close += static_cast<char>(s);
-    }
-    const std::vector<std::string> stops = {close.size() == form.aside_close.size() ? close : std::string("<")};
-    auto words = dfa_without(stops);
-    if (!words) return std::unexpected(words.error());
-    return add_sequence(g_, {add_bytes(g_, std::move(*words)), literal(form.aside_close)});
+    auto letter = dfa_subtract(dfa_any_char(), dfa_literal(std::string(1, static_cast<char>(form.aside_close[0]))));
+    if (!letter) return std::unexpected(letter.error());
+    const NodeId words = g_.add(RepeatNode{add_bytes(g_, std::move(*letter)), kNoNode, 1, kMostAsideChars});
+    return add_sequence(g_, {words, literal(form.aside_close)});
   }
 
   /// {"name": "NAME", "arguments": {...}}
