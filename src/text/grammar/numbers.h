@@ -11,9 +11,9 @@ namespace barg::text::grammar {
 /// Bounds are decimal numbers as JSON writes them (also with exponents, of any length up to 400 bytes): compared as
 /// digits, never as doubles.
 struct NumberRange {
-  std::optional<std::string> minimum, maximum;
+  std::optional<std::string> minimum = {}, maximum = {};
   bool exclusive_minimum = false, exclusive_maximum = false;
-  std::optional<std::string> multiple_of;  ///< > 0
+  std::optional<std::string> multiple_of = {};  ///< > 0
 };
 
 /// JSON numbers that are integers: -?(0|[1-9][0-9]*), and with a fraction of zeros only (at most three), within the
