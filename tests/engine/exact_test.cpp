@@ -1,12 +1,17 @@
 // Bitwise equality as the oracle: whatever happens around a request, it gets the bytes it gets alone.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
+#include <functional>
 
 #include "base/env.h"
 #include "engine/engine_impl.h"
 #include "support/engine_client.h"
+#include "support/grammars.h"
 #include "support/tiny_model.h"
+#include "support/token_language.h"
+#include "text/grammar/token_constraint.h"
 
 namespace barg::engine {
 namespace {
@@ -36,7 +41,7 @@ std::string bits(const TokenLogprobs& p) {
 std::string bits(const Answer& a, std::size_t tokens = SIZE_MAX) {
   std::string out;
   for (std::size_t i = 0; i < std::min(tokens, a.tokens.size()); ++i) {
-    out += std::to_string(a.tokens[i].id) +
+    out += std::to_string(a.tokens[i].id) + (a.tokens[i].for_length ? "!" : "") +
            (a.tokens[i].logprobs ? "(" + bits(*a.tokens[i].logprobs) + ")" : "") + " ";
   }
   for (const auto& p : a.prompt_logprobs) out += bits(p) + ";";
@@ -76,6 +81,60 @@ std::vector<Request> make_requests(std::size_t count, std::uint64_t seed, std::i
     if (rng.below(8) == 0) r.n = 3;
     r.priority = static_cast<Priority>(rng.below(3));
     out.push_back(std::move(r));
+  }
+  return out;
+}
+
+/// Ids below 20 are special, then come the single bytes, then pieces of texts.
+test::ListTokenizer list_tokenizer(std::int32_t vocab, Rng& rng) {
+  const std::string texts = R"({"name": "abc", "at": [{"x": 12, "y":3,"label":""}]}, "text": "kind": "leaf", positive)";
+  std::vector<std::string> tokens(20);
+  for (int b = 0; b < 256; ++b) tokens.emplace_back(1, static_cast<char>(b));
+  while (std::ssize(tokens) < vocab) tokens.push_back(texts.substr(rng.below(texts.size() - 8), 2 + rng.below(6)));
+  return test::ListTokenizer(std::move(tokens));
+}
+
+using IsWhole = std::function<bool(std::vector<TokenId>)>;
+
+/// Every second one must belong to a language, some behind reasoning, most with few tokens to spare. Returns whether the
+/// output of each is one; empty: it may be anything.
+std::vector<IsWhole> constrain(std::vector<Request>& requests, const EngineInfo& info, std::uint64_t seed) {
+  Rng rng(seed);
+  const auto vocabulary =
+      text::grammar::make_vocabulary(list_tokenizer(info.vocab_size, rng), {}, info.vocab_size);
+  const auto machines = test::some_machines();
+  std::vector<IsWhole> out(requests.size());
+  for (std::size_t i = 0; i < requests.size(); i += 2) {
+    auto& s = requests[i].sampling;
+    IsWhole whole;
+    if (i % 4 == 0) {
+      const auto language = test::TokenLanguage::random(rng, info.vocab_size, 20, 4 + rng.below(12), 1 << rng.below(10),
+                                                        info.end_ids);
+      s.constraint = language;
+      whole = [language](std::vector<TokenId> ids) { return language->whole(std::move(ids)); };
+    } else {
+      const auto machine = machines[i / 4 % machines.size()].machine;
+      const auto made = text::grammar::make_token_constraint(machine, vocabulary, {.end_ids = info.end_ids});
+      EXPECT_TRUE(made) << (made ? "" : made.error().message);
+      s.constraint = *made;
+      whole = [machine, vocabulary](const std::vector<TokenId>& ids) {
+        std::string text;
+        for (const TokenId id : ids) text += vocabulary->bytes(id);
+        return !text::grammar::first_failure(*machine, text);
+      };
+    }
+    s.max_tokens = s.constraint->min_tokens() + static_cast<std::int32_t>(4 + rng.below(20));
+    if (rng.below(2) == 0) {
+      s.reasoning = ReasoningLimit{.budget = 1000, .open = rng.below(2) == 0, .begin = {11}, .close = {12, 13}};
+      whole = [whole, open = s.reasoning->open, newlines = i % 4 != 0](std::vector<TokenId> ids) {
+        const std::vector<TokenId> close = {12, 13};
+        const bool reasoned = open || ids[0] == 11;
+        if (reasoned) ids.erase(ids.begin(), std::search(ids.begin(), ids.end(), close.begin(), close.end()) + 2);
+        while (reasoned && newlines && !ids.empty() && ids[0] == 20 + '\n') ids.erase(ids.begin());
+        return whole(std::move(ids));
+      };
+    }
+    out[i] = whole;
   }
   return out;
 }
@@ -155,9 +214,10 @@ class ExactTest : public ::testing::TestWithParam<TestModel> {
 class ExactDirectoryTest : public ExactTest {};
 
 TEST_P(ExactTest, SixtyFourAtOnceInASmallPoolEqualEachAlone) {
-  const auto requests = make_requests(64, 7, 300);
+  auto requests = make_requests(64, 7, 300);
+  const auto whole = constrain(requests, engine_for(config())->info(), 8);
   const auto expected = alone(requests, "f32");
-  std::uint64_t preemptions = 0, hits = 0, mixed = 0, aborts = 0;
+  std::uint64_t preemptions = 0, hits = 0, mixed = 0, aborts = 0, for_length = 0;
   for (const std::int32_t depth : {0, 1, 2}) {
     Config c = config(GetParam().name == kWindow.name ? 300 : 900);  // about two of the longest
     c.scheduler.max_num_batched_tokens = 40 + 60 * depth;
@@ -183,10 +243,14 @@ TEST_P(ExactTest, SixtyFourAtOnceInASmallPoolEqualEachAlone) {
       for (std::size_t k = 0; k < answers.size(); ++k) {
         EXPECT_EQ(bits(answers[k]), expected[i][k])
             << "request " << i << " choice " << k << ", depth " << depth;
+        if (!whole[i]) continue;
+        EXPECT_TRUE(whole[i](answers[k].ids())) << "request " << i << " choice " << k;
+        for (const auto& t : answers[k].tokens) for_length += t.for_length ? 1 : 0;
       }
     }
     for (const RequestId id : victims) client.wait(id);
     const auto m = engine->metrics();
+    EXPECT_EQ(m.corrupted_requests, 0U) << "steps behind an end token find a token too";
     preemptions += m.num_preemptions;
     hits += m.prefix_cache_hits;
     mixed += m.mixed_steps;
@@ -199,6 +263,7 @@ TEST_P(ExactTest, SixtyFourAtOnceInASmallPoolEqualEachAlone) {
   EXPECT_GT(hits, 0U);
   EXPECT_GT(mixed, 0U);
   EXPECT_GT(aborts, 0U);
+  EXPECT_GT(for_length, 0U);
 }
 
 TEST_P(ExactTest, Matrix) {
