@@ -12,7 +12,7 @@ namespace {
 constexpr const Command* kCommands[] = {
     &kServeCommand,  &kChatCommand,   &kCompleteCommand, &kInspectCommand, &kTokenizeCommand,
     &kRenderCommand, &kHealthCommand, &kConfigCommand,   &kBenchCommand,   &kCacheCommand,
-    &kConformCommand, &kReplayCommand, &kVersionCommand,
+    &kGrammarCommand, &kConformCommand, &kReplayCommand, &kVersionCommand,
 };
 
 int unknown_command(const std::string& name, std::span<const Command* const> table, std::string_view help,

@@ -62,9 +62,10 @@ struct Command {
 // One per file.
 extern const Command kServeCommand, kChatCommand, kCompleteCommand, kInspectCommand, kTokenizeCommand,
     kRenderCommand, kHealthCommand, kConfigCommand, kVersionCommand, kBenchCommand, kCacheCommand, kConformCommand,
-    kReplayCommand;
-// Under `barg bench` and `barg cache`; their names are two words.
+    kReplayCommand, kGrammarCommand;
+// Under `barg bench`, `barg cache` and `barg grammar`; their names are two words.
 extern const Command kCacheLsCommand, kCacheVerifyCommand, kCacheGcCommand;
 extern const Command kBenchModelCommand, kBenchServeCommand, kBenchKvCommand;
+extern const Command kGrammarCheckCommand;
 
 }  // namespace barg::cli
