@@ -49,6 +49,16 @@ TEST(Formats, TimesAreCounted) {
   EXPECT_EQ(count_words("date-time", "2024-02-29[Tt][0-9:]{8}[Zz]"), 86'401U * 4);
 }
 
+TEST(Formats, LeapSecondsAreAtMidnightInUtc) {
+  const Dfa& dfa = *format_dfa("time");
+  for (const char* good : {"23:59:60+00:00", "23:59:60-00:00", "00:59:60+01:00", "22:59:60-01:00"}) {
+    EXPECT_TRUE(dfa.matches(good)) << good;
+  }
+  for (const char* bad : {"23:59:60+24:00", "00:00:60Z", "23:59:60+00:01", "22:59:60+01:00"}) {
+    EXPECT_FALSE(dfa.matches(bad)) << bad;
+  }
+}
+
 TEST(Formats, AddressesAreCounted) {
   EXPECT_EQ(count_words(*format_dfa("ipv4")), std::uint64_t{1} << 32);
   EXPECT_EQ(count_words("uuid", "0{8}-0000-0000-0000-0{8}[0-9A-Fa-f]{4}"), 22U * 22 * 22 * 22);

@@ -248,7 +248,7 @@ TEST(Gbnf, AgreesWithRegularExpressions) {
   std::mt19937 rng(3);
   static const std::vector<std::string> letters = {"a", "a", "b", "c", "d", "\xC3\xA9"};
   int compared = 0, accepted = 0;
-  for (int i = 0; i < 500; ++i) {
+  for (int i = 0; i < 1'000; ++i) {
     const auto [source, regex] = Twin(rng).make();
     const auto dfa = regex_dfa(regex, {.search = false, .limits = {.states = 300}});
     if (!dfa) continue;  // too large
