@@ -101,17 +101,13 @@ class PlanMaker {
     if (node.each_once) return add_options(array, node);
     array.uncounted = node.not_contains != kNoNode ? node.not_contains : node.items;
     if (array.uncounted != kNoNode) check(array.uncounted);
-    if (node.contains == kNoNode || node.items == kNoNode) return no_items_to_count(array, node);
+    if (node.contains == kNoNode) return {};
+    array.min_counted = std::max<std::int64_t>(0, node.min_contains);
+    if (node.items == kNoNode) return {};  // nothing to count among
     check(node.contains);
     array.counted = node.contains;
-    array.min_counted = std::max<std::int64_t>(0, node.min_contains);
     array.max_counted = bound(node.max_contains);
     array.counted_again = node.max_contains < 0 && node.not_contains == kNoNode;
-    return {};
-  }
-
-  Result<void> no_items_to_count(ArrayPlan& array, const ArrayNode& node) {
-    if (node.contains != kNoNode) array.min_counted = std::max<std::int64_t>(0, node.min_contains);
     return {};
   }
 
@@ -222,8 +218,7 @@ class PlanMaker {
   std::size_t cells_ = 0;
 };
 
-// --- what needs the facts
-// ---------------------------------------------------------------------------------------------
+// --- what needs the facts --------------------------------------------------------------------------------
 
 void finish_sequence(Plan& plan, NodeId id) {
   const auto& parts = plan.node<SequenceNode>(id).parts;
@@ -281,8 +276,7 @@ void finish(Plan& plan) {
 
 }  // namespace
 
-// --- NameTree
-// ---------------------------------------------------------------------------------------------------------
+// --- NameTree --------------------------------------------------------------------------------------------
 
 void NameTree::build(const std::vector<std::string>& names) {
   for (std::size_t i = 0; i < names.size(); ++i) sorted_.push_back(static_cast<std::int32_t>(i));
@@ -323,8 +317,7 @@ std::int32_t NameTree::child(std::int32_t node, std::uint8_t byte) const {
   return it != children.end() && it->first == byte ? it->second : kNone;
 }
 
-// --- Plan
-// -------------------------------------------------------------------------------------------------------------
+// --- Plan ------------------------------------------------------------------------------------------------
 
 Result<std::unique_ptr<const Plan>> Plan::make(Grammar grammar, const MachineLimits& limits) {
   if (grammar.nodes.size() > limits.nodes) {

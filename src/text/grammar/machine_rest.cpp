@@ -104,7 +104,7 @@ Cost items_cost(const ArrayPlan& plan, ArrayAt at, std::uint64_t taken, const Va
   const std::int64_t prefix_left = std::max<std::int64_t>(0, plan.places() - at.count);
   const std::int64_t in_prefix = counted > 0 ? prefix_left : std::min(needed, prefix_left);
   const std::int64_t uncounted = std::max<std::int64_t>(0, needed - in_prefix - counted);
-  if (in_prefix + counted + uncounted > room) return kNever;
+  if (in_prefix + counted + uncounted > room || plan.min_counted > plan.max_counted) return kNever;
   const Cost one = plus(1, value(plan.counted)), other = plus(1, value(plan.uncounted));
   Cost total = prefix_cost(plan, at.count, at.count + in_prefix, value);
   total = plus(total, times(one, counted));
