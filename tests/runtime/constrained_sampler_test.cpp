@@ -98,7 +98,7 @@ std::vector<OutputToken> generate(const std::shared_ptr<Request>& request, std::
     ++step;
     if (rng != nullptr && rng->below(4) == 0) {  // a preemption or a dropped result; its steps may differ: another row
       step = static_cast<std::int32_t>(rng->below(static_cast<std::uint64_t>(step)));
-      bench.sample(sampler, row_of(seed + 7, vocab, step), step);
+      if (rng->below(2) == 0) bench.sample(sampler, row_of(seed + 7, vocab, step), step);
       continue;
     }
     if (out.back().id == kEnd) break;
