@@ -122,6 +122,8 @@ class KvManager {
   std::int64_t total(std::int32_t g) const { return groups_[idx(g)].pool.size(); }
   /// Blank + cached: what could be taken right now.
   std::int64_t available(std::int32_t g) const { return groups_[idx(g)].pool.available(); }
+  /// Of these: taken before any content is evicted.
+  std::int64_t blank(std::int32_t g) const { return groups_[idx(g)].pool.count(BlockState::kBlank); }
   std::int64_t fenced(std::int32_t g) const { return groups_[idx(g)].pool.count(BlockState::kFenced); }
   /// Blocks of its table and of its load.
   std::int64_t held(KvSeq s, std::int32_t g) const;

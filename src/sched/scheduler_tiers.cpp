@@ -82,8 +82,11 @@ void Scheduler::end_tiers() {
   kv_.take_second_uses(found);
   emit(Why::kSecondUse, tiers_->background);
   for (std::int32_t g = 0; g < kv_.num_groups(); ++g) {
-    const auto deep = static_cast<double>(kv_.total(g)) * config_.tiers.early_share;
-    kv_.take_coldest(g, config_.tiers.saves_per_plan, found, static_cast<std::int64_t>(deep));
+    // Of what is evicted next: while blank blocks are left for that, a copy would most likely be for nothing.
+    const auto next =
+        static_cast<std::int64_t>(static_cast<double>(kv_.total(g)) * config_.tiers.early_share);
+    const std::int64_t deep = next - kv_.blank(g);
+    if (deep > 0) kv_.take_coldest(g, config_.tiers.saves_per_plan, found, deep);
   }
   emit(Why::kEarly, tiers_->background);
 }
