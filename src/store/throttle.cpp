@@ -4,11 +4,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace barg::store {
 namespace {
@@ -86,31 +86,46 @@ class ThrottledTier final : public Tier {
     std::uint64_t tag() const { return get ? get->tag : put->tag; }
     double bytes() const { return static_cast<double>(get ? get->to.length : put->from.length); }
   };
+  /// An operation that was started.
+  struct Flight {
+    double end = 0;    // where its bytes end in the line
+    double over = -1;  // when they had had their time; -1 = not yet
+  };
+  using FlightPtr = std::shared_ptr<Flight>;
+  /// Bytes of one direction, one behind the other: at every moment they pass at the rate that holds then.
   struct Line {
     std::deque<Op> waiting;
-    double free_at = 0;  // when the bytes before have had their time
+    double passed = 0;              // bytes that have had their time, at `at`
+    double at = 0;                  // seconds
+    double end = 0;                 // where the bytes end of what was started
+    std::deque<FlightPtr> flights;  // whose bytes have not passed
   };
+  /// Done by the inner tier, and not to be reported yet.
   struct Late {
+    FlightPtr flight;
     SharedReport report;
     Report what;
     double since = 0;
   };
 
   void push(Line& line, Op&& op) {
-    op.since = clock_.now();
     {
       std::lock_guard lock(mutex_);
+      op.since = clock_.now();
+      pass(line, op.since);
+      if (line.waiting.empty()) line.passed = std::min(line.passed, line.end);  // idle time is not saved up
       line.waiting.push_back(std::move(op));
     }
     changed_.notify_all();
   }
 
   void run();
+  void pass(Line& line, double now);
   double turn(Line& line, std::unique_lock<std::mutex>& lock);
   double tell(std::unique_lock<std::mutex>& lock);
   void sweep(Line& line, std::unique_lock<std::mutex>& lock);
-  void start(Op&& op, double due);
-  void come(Report report, const SharedReport& to, double since, double due);
+  void start(Op&& op, const FlightPtr& flight);
+  void come(Report report, const SharedReport& to, double since, const FlightPtr& flight);
 
   std::unique_ptr<Tier> inner_;
   const std::shared_ptr<ThrottleControl> control_;
@@ -118,7 +133,7 @@ class ThrottledTier final : public Tier {
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   Line reads_, writes_;
-  std::multimap<double, Late> late_;  // done, and not to be reported before
+  std::vector<Late> late_;
   bool stopping_ = false, hurry_ = false;
   std::jthread thread_;  // last
 };
@@ -136,32 +151,42 @@ void ThrottledTier::run() {
     if (hurry_ || stopping_) continue;
     changed_.wait_for(lock, std::chrono::duration<double>(std::clamp(next, 0.0002, kLongestWait)));
   }
-  while (!late_.empty()) {
-    const Late late = std::move(late_.extract(late_.begin()).mapped());
-    lock.unlock();
-    (*late.report)(late.what);
-    lock.lock();
+  const std::vector<Late> late = std::exchange(late_, {});
+  lock.unlock();
+  for (const Late& l : late) (*l.report)(l.what);
+}
+
+/// The line moves on to `now`. This thread looks every few milliseconds: a new rate counts from then on.
+void ThrottledTier::pass(Line& line, double now) {
+  const double rate = control_->bytes_per_s.load(), before = std::exchange(line.at, now);
+  line.passed = rate > 0 ? line.passed + rate * std::max(now - before, 0.0) : std::max(line.passed, line.end);
+  for (; !line.flights.empty() && line.flights.front()->end <= line.passed; line.flights.pop_front()) {
+    Flight& flight = *line.flights.front();
+    flight.over = rate > 0 ? now - (line.passed - flight.end) / rate : before;
   }
 }
 
 /// Starts the first in line if it is its time. Seconds until something is to be done; 0 = look again.
 double ThrottledTier::turn(Line& line, std::unique_lock<std::mutex>& lock) {
+  const double now = clock_.now(), rate = control_->bytes_per_s.load();
+  pass(line, now);
   if (line.waiting.empty()) return kLongestWait;
-  const double now = clock_.now();
   const Op& first = line.waiting.front();
   const bool over = first.cancelled || (first.deadline != 0 && now > first.deadline);
-  if (!over && line.free_at > now) return line.free_at - now;
+  if (!over && line.end > line.passed) return rate > 0 ? (line.end - line.passed) / rate : kLongestWait;
   Op op = std::move(line.waiting.front());
   line.waiting.pop_front();
-  const double rate = control_->bytes_per_s.load();
-  const double takes = !over && rate > 0 ? op.bytes() / rate : 0;
-  line.free_at = std::max(line.free_at, op.since) + takes;  // exact however late this thread is
-  const double due = line.free_at + control_->latency_s.load();
+  const auto flight = std::make_shared<Flight>();
+  if (!over) {
+    flight->end = line.end += op.bytes();
+    line.flights.push_back(flight);
+    pass(line, now);  // exact however late this thread is
+  }
   lock.unlock();
   if (over) {
     (*op.report)({op.key(), op.tag(), op.cancelled ? Status::kCancelled : Status::kTimeout, now - op.since});
   } else {
-    start(std::move(op), due);
+    start(std::move(op), flight);
   }
   lock.lock();
   return 0;
@@ -169,10 +194,17 @@ double ThrottledTier::turn(Line& line, std::unique_lock<std::mutex>& lock) {
 
 /// Reports what has had its time.
 double ThrottledTier::tell(std::unique_lock<std::mutex>& lock) {
-  if (late_.empty()) return kLongestWait;
-  const double now = clock_.now();
-  if (late_.begin()->first > now) return late_.begin()->first - now;
-  Late late = std::move(late_.extract(late_.begin()).mapped());
+  const double now = clock_.now(), latency = control_->latency_s.load();
+  double next = kLongestWait;
+  const auto due = std::find_if(late_.begin(), late_.end(), [&](const Late& late) {
+    if (late.flight->over < 0) return false;
+    const double left = late.flight->over + latency - now;
+    if (left > 0) next = std::min(next, left);
+    return left <= 0;
+  });
+  if (due == late_.end()) return next;
+  Late late = std::move(*due);
+  late_.erase(due);
   late.what.seconds = now - late.since;
   lock.unlock();
   (*late.report)(late.what);
@@ -201,9 +233,9 @@ void ThrottledTier::sweep(Line& line, std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-void ThrottledTier::start(Op&& op, double due) {
-  const auto report = [this, to = op.report, since = op.since, due](const Report& r) {
-    come(r, to, since, due);
+void ThrottledTier::start(Op&& op, const FlightPtr& flight) {
+  const auto report = [this, to = op.report, since = op.since, flight](const Report& r) {
+    come(r, to, since, flight);
   };
   if (op.get) {
     std::vector<GetItem> one;
@@ -216,12 +248,13 @@ void ThrottledTier::start(Op&& op, double due) {
   }
 }
 
-void ThrottledTier::come(Report report, const SharedReport& to, double since, double due) {
+void ThrottledTier::come(Report report, const SharedReport& to, double since, const FlightPtr& flight) {
   const double now = clock_.now();
   {
     std::lock_guard lock(mutex_);
-    if (report.status == Status::kOk && now < due && !stopping_) {
-      late_.emplace(due, Late{to, report, since});
+    const bool in_time = flight->over >= 0 && now >= flight->over + control_->latency_s.load();
+    if (report.status == Status::kOk && !in_time && !stopping_) {
+      late_.push_back({flight, to, report, since});
       changed_.notify_all();
       return;
     }

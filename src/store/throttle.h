@@ -1,8 +1,8 @@
 // ThrottledTier: another tier made as slow as one likes, for measuring what the restore planner does about
 // it: `barg bench kv` with `disk:...,throttle=8MiB/s,latency=1ms`. Reads and writes each have a line of their
-// own: an operation starts when the bytes before it have had their time at the given rate, and is reported no
-// earlier than its own bytes and the latency take. What waits in line can still be cancelled, and ends at its
-// deadline without being done.
+// own: an operation starts when the bytes before it have had their time, and is reported no earlier than its
+// own bytes and the latency take. At every moment bytes pass at the rate that holds then, whatever it was
+// when they began. What waits in line can still be cancelled, and ends at its deadline without being done.
 //
 // Threads: all methods from any thread; reports come from a thread of its own or the inner tier's. Owns the
 // inner tier. Everything else goes straight to it.

@@ -197,6 +197,37 @@ TEST_F(Throttle, BytesHaveTheirTimeAndLatencyOnTop) {
   EXPECT_TRUE(std::equal(buffers[4].begin(), buffers[4].end(), bytes_of(key_of(4), 1000).begin()));
 }
 
+TEST_F(Throttle, ANewRateCountsForWhatIsOnItsWay) {
+  control->bytes_per_s = 10;
+  get(0, static_cast<Ticket>(1));
+  get(1, static_cast<Ticket>(2));
+  EXPECT_TRUE(stays(0));
+  clock.advance(10);  // 100 of 1000 bytes
+  EXPECT_TRUE(stays(0));
+  control->bytes_per_s = 1000;
+  clock.advance(0.85);
+  EXPECT_TRUE(stays(0));
+  clock.advance(0.1);  // 1050 bytes
+  EXPECT_TRUE(eventually([&] { return reported == 1; })) << "at ten bytes a second it would take 90 s more";
+  control->bytes_per_s = 1;
+  clock.advance(1);
+  EXPECT_TRUE(stays(1)) << "at a thousand it would be over";
+  control->bytes_per_s = 10000;
+  clock.advance(0.1);
+  EXPECT_TRUE(eventually([&] { return reported == 2; }));
+}
+
+TEST_F(Throttle, IdleTimeIsNotSavedUp) {
+  control->bytes_per_s = 1000;
+  clock.advance(100);
+  EXPECT_TRUE(stays(0));
+  get(0, static_cast<Ticket>(1));
+  clock.advance(0.9);
+  EXPECT_TRUE(stays(0));
+  clock.advance(0.2);
+  EXPECT_TRUE(eventually([&] { return reported == 1; }));
+}
+
 TEST_F(Throttle, WhatWaitsInLineIsCancelledOrTimesOutUndone) {
   control->bytes_per_s = 1000;
   get(0, static_cast<Ticket>(1));
