@@ -1,5 +1,6 @@
 #include "runtime/tier_service.h"
 
+#include <pthread.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -244,6 +245,7 @@ void Service::take(SaveCommand&& command) {
     return save(command);
   }
   const Place64 place = place_of_block(command.group, command.block);
+  bool idle = false;  // the thread, or nearly so
   {
     std::lock_guard lock(mutex_);
     if (const auto found = waiting_.find(place); found != waiting_.end()) {
@@ -257,9 +259,10 @@ void Service::take(SaveCommand&& command) {
       return;
     }
     waiting_.emplace(place, std::move(command));
+    idle = order_.empty();
     order_.push_back(place);
   }
-  changed_.notify_all();
+  if (idle) changed_.notify_all();
 }
 
 /// Takes a queued copy of this block out of the queue, and waits for one that is being made.
@@ -276,6 +279,7 @@ std::optional<SaveCommand> Service::claim(std::int32_t group, BlockId block) {
 }
 
 void Service::run_copies() {
+  pthread_setname_np(pthread_self(), "barg-kv-copy");
   ::setpriority(PRIO_PROCESS, 0, kNiceness);  // of this thread; a refusal changes nothing else
   std::unique_lock lock(mutex_);
   for (;;) {

@@ -1,5 +1,7 @@
 #include "store/disk_reader.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -92,6 +94,7 @@ bool DiskReader::take(std::vector<Job>& jobs, std::size_t most, bool wait) {
 }
 
 void DiskReader::run() {
+  pthread_setname_np(pthread_self(), "barg-disk-read");
   const std::unique_ptr<ReadQueue> queue = state_.io.read_queue(depth_);
   std::vector<Flight> flights(depth_);
   std::vector<Flight*> idle;
@@ -210,7 +213,7 @@ void DiskReader::complete(Flight& flight) {
   }
   const Status status = finish(flight);
   flight.op.file.reset();
-  done(flight.job, status);
+  done(flight.job, status, status == Status::kOk ? std::optional(flight.hash) : std::nullopt);
 }
 
 Status DiskReader::finish(Flight& flight) {
@@ -255,7 +258,7 @@ Status DiskReader::finish(Flight& flight) {
   return Status::kOk;
 }
 
-void DiskReader::done(Job& job, Status status) {
+void DiskReader::done(Job& job, Status status, std::optional<Hash128> hash) {
   {
     const std::lock_guard lock(state_.mutex);
     TierStats& s = state_.stats;
@@ -269,7 +272,7 @@ void DiskReader::done(Job& job, Status status) {
     else
       ++s.get_failed;
   }
-  (*job.report)({job.item.key, job.item.tag, status, state_.clock.now() - job.submitted});
+  (*job.report)({job.item.key, job.item.tag, status, state_.clock.now() - job.submitted, hash});
   job = Job{};
 }
 

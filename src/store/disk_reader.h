@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -49,7 +50,7 @@ class DiskReader {
   void aim(Flight& flight, std::size_t length);
   void complete(Flight& flight);
   Status finish(Flight& flight);
-  void done(Job& job, Status status);
+  void done(Job& job, Status status, std::optional<Hash128> hash = {});
 
   DiskState& state_;
   unsigned depth_ = 1;

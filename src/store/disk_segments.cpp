@@ -15,7 +15,7 @@ constexpr std::uint64_t kMovedShare = 4;  ///< cleaning moves at most this part 
 /// A new file with header and reserved space. Makes room for it first, and afterwards so much that the next
 /// one fits.
 Status DiskWriter::begin_segment() {
-  CHECK(pending_.empty() && used_ == 0);
+  CHECK(pending_.empty() && gathered_ == 0);
   const auto own = [this] {
     const std::lock_guard lock(state_.mutex);
     return state_.index.own_bytes();
@@ -155,7 +155,7 @@ bool DiskWriter::clean_one() {
       continue;
     }
     record.written = state_.unix_now();
-    if (append(record, bytes) != Status::kOk) break;
+    if (append(record, bytes, false) != Status::kOk) break;
   }
   if (open_) commit();
   if (!open_) return false;  // the disk failed; the victim may stay

@@ -1,5 +1,6 @@
 #include "store/disk_tier.h"
 
+#include <pthread.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -121,6 +122,7 @@ class DiskTier final : public Tier {
 
 /// The janitor: late reads, other writers, expiry, and whether a disk that failed is back.
 void DiskTier::tidy_up(const std::stop_token& stop) {
+  pthread_setname_np(pthread_self(), "barg-disk-tidy");
   const double rescan_s = std::max(state_.options.rescan_s, 0.001);
   double next = SteadyClock().now() + rescan_s;
   std::unique_lock lock(rest_mutex_);

@@ -1,5 +1,7 @@
 #include "store/disk_writer.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -12,6 +14,7 @@ namespace {
 
 constexpr std::uint64_t kBatchBytes = 16ULL << 20;  ///< committed together
 constexpr std::size_t kWriteBytes = 4 << 20;        ///< one write
+constexpr std::size_t kMostPieces = 1000;           ///< of one write
 
 double real_now() { return SteadyClock().now(); }
 
@@ -97,6 +100,7 @@ bool DiskWriter::take(std::vector<Job>& batch) {
 }
 
 void DiskWriter::run() {
+  pthread_setname_np(pthread_self(), "barg-disk-write");
   const auto too_much = [this] {
     const std::lock_guard lock(state_.mutex);
     return state_.index.own_bytes() > state_.options.capacity_bytes;
@@ -145,9 +149,9 @@ void DiskWriter::write(Job& job) {
                 .info = item.info,
                 .offset = 0,
                 .length = payload.size(),
-                .hash = payload_hash(payload),
+                .hash = item.hash ? *item.hash : payload_hash(payload),
                 .written = state_.unix_now()};
-  status = append(record, payload);
+  status = append(record, payload, true);
   if (status != Status::kOk) return done(job, status);
   pending_.back().jobs.push_back(std::move(job));
 }
@@ -157,7 +161,8 @@ bool DiskWriter::room_for(std::uint64_t payload) const {
   return open_->end + record_bytes(payload) + footer_bytes(records) <= state_.segment_bytes;
 }
 
-Status DiskWriter::append(const Record& record, std::span<const std::byte> payload) {
+/// `stays`: until the record is durable or has failed, so that the payload can be written from where it lies.
+Status DiskWriter::append(const Record& record, std::span<const std::byte> payload, bool stays) {
   if (open_ && !room_for(record.length)) {
     commit();
     if (open_) seal();
@@ -167,30 +172,63 @@ Status DiskWriter::append(const Record& record, std::span<const std::byte> paylo
   }
   const std::uint64_t need = record_bytes(record.length);
   if (!room_for(record.length)) return Status::kNoSpace;
-  if (buffer_.size() - used_ < need) {
+  const bool straight = stays && reinterpret_cast<std::uintptr_t>(payload.data()) % kIoAlign == 0;
+  const std::span<const std::byte> whole = payload.first(straight ? payload.size() / kIoAlign * kIoAlign : 0);
+  const std::span<const std::byte> rest = payload.subspan(whole.size());
+  if (gathered_ >= kWriteBytes || pieces_.size() >= kMostPieces ||
+      buffer_.size() - used_ < need - whole.size()) {
     if (const Status s = write_out(); s != Status::kOk) return s;
   }
   Record placed = record;
   placed.offset = open_->end + kIoAlign;
-  std::byte* at = buffer_.data() + used_;
-  encode_record_header(placed, open_->header.stamp, std::span<std::byte, kIoAlign>(at, kIoAlign));
-  std::memcpy(at + kIoAlign, payload.data(), payload.size());
-  std::memset(at + kIoAlign + payload.size(), 0, io_padded(payload.size()) - payload.size());
-  used_ += need;
+  encode_record_header(placed, open_->header.stamp, gather_own(kIoAlign).first<kIoAlign>());
+  if (!whole.empty()) gather(whole.data(), whole.size());
+  if (!rest.empty()) {
+    const std::span<std::byte> to = gather_own(io_padded(rest.size()));
+    std::memcpy(to.data(), rest.data(), rest.size());
+    std::memset(to.data() + rest.size(), 0, to.size() - rest.size());
+  }
   open_->end += need;
   pending_.push_back({placed, {}});
   return Status::kOk;
 }
 
-/// The buffer to the file. Not kOk: everything pending has failed and the segment is given up.
+/// The next bytes of the file.
+void DiskWriter::gather(const std::byte* data, std::size_t bytes) {
+  gathered_ += bytes;
+  if (!pieces_.empty()) {
+    iovec& last = pieces_.back();
+    if (static_cast<const std::byte*>(last.iov_base) + last.iov_len == data) {
+      last.iov_len += bytes;
+      return;
+    }
+  }
+  pieces_.push_back({const_cast<std::byte*>(data), bytes});
+}
+
+/// The same in the buffer, to be filled in. REQUIRES room there.
+std::span<std::byte> DiskWriter::gather_own(std::size_t bytes) {
+  std::byte* const at = buffer_.data() + used_;
+  used_ += bytes;
+  gather(at, bytes);
+  return {at, bytes};
+}
+
+void DiskWriter::forget_gathered() {
+  pieces_.clear();
+  used_ = 0;
+  gathered_ = 0;
+}
+
+/// What is gathered to the file. Not kOk: everything pending has failed and the segment is given up.
 Status DiskWriter::write_out() {
-  if (used_ == 0) return Status::kOk;
+  if (gathered_ == 0) return Status::kOk;
   int error = 0;
   do {
-    error = write_fully(*open_->file, open_->end - used_, buffer_.first(used_));
+    error = write_fully(*open_->file, open_->end - gathered_, pieces_);
   } while (error == -ENOSPC && state_.evict_one());
   if (error == 0) {
-    used_ = 0;
+    forget_gathered();
     return Status::kOk;
   }
   return give_up("cannot write to ", error);
@@ -248,7 +286,7 @@ void DiskWriter::publish() {
 void DiskWriter::fail_pending(Status status) {
   std::vector<Pending> failed = std::move(pending_);
   pending_.clear();
-  used_ = 0;
+  forget_gathered();
   if (open_) open_->end = open_->committed;
   for (Pending& p : failed) {
     for (Job& job : p.jobs) done(job, status);

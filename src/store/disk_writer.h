@@ -45,14 +45,17 @@ class DiskWriter {
     FileRef file;
     SegmentHeader header;
     std::uint64_t committed = 0;       ///< end of what is durable
-    std::uint64_t end = 0;             ///< end of what is in the file or the buffer
+    std::uint64_t end = 0;             ///< end of what is in the file or gathered
     std::vector<Record> records = {};  ///< durable ones
   };
 
   void run();
   bool take(std::vector<Job>& batch);
   void write(Job& job);
-  Status append(const Record& record, std::span<const std::byte> payload);
+  Status append(const Record& record, std::span<const std::byte> payload, bool stays);
+  void gather(const std::byte* data, std::size_t bytes);
+  std::span<std::byte> gather_own(std::size_t bytes);
+  void forget_gathered();
   bool room_for(std::uint64_t payload) const;
   Status write_out();
   Status give_up(const char* what, int error);
@@ -69,7 +72,9 @@ class DiskWriter {
 
   DiskState& state_;
   AlignedBuffer buffer_;
-  std::size_t used_ = 0;  ///< of the buffer: the file's bytes before open_->end
+  std::size_t used_ = 0;        ///< of the buffer
+  std::vector<iovec> pieces_;   ///< the file's bytes before open_->end, in the buffer or a job
+  std::uint64_t gathered_ = 0;  ///< bytes of pieces_
   std::optional<Open> open_;
   std::vector<Pending> pending_;
   std::uint64_t last_id_ = 0;

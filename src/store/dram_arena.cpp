@@ -1,7 +1,6 @@
 #include "store/dram_arena.h"
 
 #include <sys/mman.h>
-#include <xxhash.h>
 
 #include <algorithm>
 
@@ -27,7 +26,7 @@ std::optional<DramArena> DramArena::make(const std::vector<std::uint64_t>& part_
     auto pages = Pages::map(c.count * c.stride, false);
     if (!pages) return std::nullopt;
     c.pages = std::move(*pages);
-    arena.slots_.resize(arena.slots_.size() + c.count, Entry{0, cls, 0});
+    arena.slots_.resize(arena.slots_.size() + c.count, Entry{0, cls, {}});
     arena.classes_.push_back(std::move(c));
   }
   return arena;
@@ -87,7 +86,5 @@ Memory DramArena::memory(Slot slot, std::uint32_t part) const {
   const Class& c = classes_[slots_[slot].cls];
   return {MemoryKind::kHost, c.pages.data() + (slot - c.first) * c.stride, part_bytes_[part]};
 }
-
-std::uint64_t part_sum(Memory memory) { return XXH3_64bits(memory.address, memory.length); }
 
 }  // namespace barg::store

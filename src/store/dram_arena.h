@@ -15,6 +15,7 @@
 
 #include "base/pages.h"
 #include "store/block.h"
+#include "store/payload_hash.h"
 
 namespace barg::store {
 
@@ -38,8 +39,8 @@ class DramArena {
 
   /// The bytes of a slot that was allocated for `part`.
   Memory memory(Slot slot, std::uint32_t part) const;
-  std::uint64_t sum(Slot slot) const { return slots_[slot].sum; }
-  void set_sum(Slot slot, std::uint64_t sum) { slots_[slot].sum = sum; }
+  const Hash128& sum(Slot slot) const { return slots_[slot].sum; }
+  void set_sum(Slot slot, const Hash128& sum) { slots_[slot].sum = sum; }
 
   std::size_t slots() const { return slots_.size(); }
   std::uint64_t used() const { return used_; }  ///< by slots with references
@@ -56,7 +57,7 @@ class DramArena {
   struct Entry {
     std::uint32_t refs = 0;
     std::uint32_t cls = 0;
-    std::uint64_t sum = 0;
+    Hash128 sum;
   };
 
   bool give_back(std::uint64_t bytes);
@@ -69,7 +70,7 @@ class DramArena {
   std::uint64_t touched_ = 0;  ///< memory that the system may have given
 };
 
-/// XXH3 of a part's bytes: what a slot's sum is.
-std::uint64_t part_sum(Memory memory);
+/// What a slot's sum is.
+inline Hash128 part_sum(Memory memory) { return payload_hash({memory.address, memory.length}); }
 
 }  // namespace barg::store

@@ -30,6 +30,10 @@ class File {
   virtual std::int64_t read(std::uint64_t offset, std::span<std::byte> to) = 0;
   /// May be short.
   virtual std::int64_t write(std::uint64_t offset, std::span<const std::byte> from) = 0;
+  /// Pieces of memory that follow each other in the file, none of them empty. May be short.
+  virtual std::int64_t write_pieces(std::uint64_t offset, std::span<const iovec> pieces) {
+    return write(offset, {static_cast<const std::byte*>(pieces[0].iov_base), pieces[0].iov_len});
+  }
   /// Data and what is needed to find it are durable.
   virtual int sync() = 0;
   /// Reserves space; a file system that cannot is no error.
@@ -92,6 +96,7 @@ std::uint64_t system_unix_time();
 /// Reads until full: 0, -errno, or 1 for a file that ended before.
 int read_fully(File& file, std::uint64_t offset, std::span<std::byte> to);
 int write_fully(File& file, std::uint64_t offset, std::span<const std::byte> from);
+int write_fully(File& file, std::uint64_t offset, std::vector<iovec> pieces);
 
 /// Memory for O_DIRECT. Empty if there was none.
 class AlignedBuffer {

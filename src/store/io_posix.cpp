@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstring>
 #include <new>
 
@@ -33,6 +34,14 @@ class PosixFile final : public File {
   std::int64_t write(std::uint64_t offset, std::span<const std::byte> from) override {
     for (;;) {
       const ssize_t n = ::pwrite(fd_, from.data(), from.size(), static_cast<off_t>(offset));
+      if (n >= 0) return n;
+      if (errno != EINTR) return -errno;
+    }
+  }
+  std::int64_t write_pieces(std::uint64_t offset, std::span<const iovec> pieces) override {
+    const auto count = static_cast<int>(std::min<std::size_t>(pieces.size(), IOV_MAX));
+    for (;;) {
+      const ssize_t n = ::pwritev(fd_, pieces.data(), count, static_cast<off_t>(offset));
       if (n >= 0) return n;
       if (errno != EINTR) return -errno;
     }
@@ -176,6 +185,23 @@ int write_fully(File& file, std::uint64_t offset, std::span<const std::byte> fro
     if (n == 0) return -EIO;
     offset += static_cast<std::uint64_t>(n);
     from = from.subspan(static_cast<std::size_t>(n));
+  }
+  return 0;
+}
+
+int write_fully(File& file, std::uint64_t offset, std::vector<iovec> pieces) {
+  for (std::size_t first = 0; first < pieces.size();) {
+    const std::int64_t n = file.write_pieces(offset, std::span(pieces).subspan(first));
+    if (n < 0) return static_cast<int>(n);
+    if (n == 0) return -EIO;
+    offset += static_cast<std::uint64_t>(n);
+    for (auto written = static_cast<std::size_t>(n); written > 0;) {
+      iovec& piece = pieces[first];
+      const std::size_t part = std::min(written, piece.iov_len);
+      piece = {static_cast<std::byte*>(piece.iov_base) + part, piece.iov_len - part};
+      written -= part;
+      if (piece.iov_len == 0) ++first;
+    }
   }
   return 0;
 }

@@ -128,7 +128,9 @@ bool RedisGet::reply(std::uint32_t index, const ServerReply& r, RedisWire& wire)
 
 void RedisGet::finish(Status status) {
   hub_.ended_get(status, item_.to.length);
-  batch_->report({item_.key, item_.tag, status, hub_.now() - batch_->submitted});
+  Report report{item_.key, item_.tag, status, hub_.now() - batch_->submitted};
+  if (status == Status::kOk && cut_.pieces == 1) report.hash = hash_of(header_sum(header_));
+  batch_->report(report);
 }
 
 // ---- put ----
@@ -158,7 +160,8 @@ void RedisPut::write_value(RedisWire& wire, RecordKind kind, std::uint32_t piece
     payload = {item_.from.address + cut_.begin(piece), cut_.size(piece)};
     written_ += payload.size();
   }
-  const RecordHeader header = make_header(facts, payload);
+  const bool known = kind == RecordKind::kWhole && item_.hash.has_value();
+  const RecordHeader header = make_header(facts, payload.size(), known ? *item_.hash : payload_hash(payload));
   if (kind == RecordKind::kPiece) sums_[piece] = header_sum(header);
   SetCommand set = resp_set(kind == RecordKind::kPiece ? piece_name(name_, piece) : name_,
                             header.size() + payload.size(), hub_.ttl_s());

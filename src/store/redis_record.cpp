@@ -41,13 +41,20 @@ RecordHeader facts_header(const RecordFacts& f) {
 
 }  // namespace
 
-Sum128 checksum128(const void* data, std::size_t size) {
+Sum128 sum_of(const Hash128& hash) {
   XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, XXH3_128bits(data, size));
+  XXH128_canonicalFromHash(&canonical, {hash.low, hash.high});
   Sum128 out;
   static_assert(sizeof canonical == sizeof out);
   std::memcpy(out.data(), &canonical, sizeof out);
   return out;
+}
+
+Hash128 hash_of(const Sum128& sum) {
+  XXH128_canonical_t canonical;
+  std::memcpy(&canonical, sum.data(), sizeof canonical);
+  const XXH128_hash_t h = XXH128_hashFromCanonical(&canonical);
+  return {h.low64, h.high64};
 }
 
 Cut cut_part(std::uint64_t length) {
@@ -59,10 +66,10 @@ Cut cut_part(std::uint64_t length) {
   return {length, static_cast<std::uint32_t>((length + bytes - 1) / bytes), bytes};
 }
 
-RecordHeader make_header(const RecordFacts& facts, std::span<const std::byte> payload) {
+RecordHeader make_header(const RecordFacts& facts, std::uint64_t payload_bytes, const Hash128& payload) {
   RecordHeader h = facts_header(facts);
-  put_int<std::uint64_t>(h, 152, payload.size());
-  const Sum128 sum = checksum128(payload.data(), payload.size());
+  put_int<std::uint64_t>(h, 152, payload_bytes);
+  const Sum128 sum = sum_of(payload);
   std::memcpy(h.data() + kSumAt, sum.data(), sum.size());
   put_int<std::uint32_t>(h, kCrcAt, crc32c(h.data(), kCrcAt));
   return h;

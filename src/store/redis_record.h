@@ -18,6 +18,7 @@
 #include <string>
 
 #include "store/block.h"
+#include "store/payload_hash.h"
 
 namespace barg::store {
 
@@ -32,7 +33,9 @@ enum class RecordKind : std::uint32_t { kWhole, kHead, kPiece };
 using RecordHeader = std::array<std::byte, kValueHeaderBytes>;
 using Sum128 = std::array<std::byte, 16>;
 
-Sum128 checksum128(const void* data, std::size_t size);
+/// As it lies in a value: the canonical form of XXH3-128.
+Sum128 sum_of(const Hash128& hash);
+Hash128 hash_of(const Sum128& sum);
 
 /// How a part of `length` bytes is cut: the same for everybody, as it belongs to the version.
 struct Cut {
@@ -59,7 +62,10 @@ struct RecordFacts {
   std::uint32_t piece = 0, pieces = 1;
 };
 
-RecordHeader make_header(const RecordFacts& facts, std::span<const std::byte> payload);
+RecordHeader make_header(const RecordFacts& facts, std::uint64_t payload_bytes, const Hash128& payload);
+inline RecordHeader make_header(const RecordFacts& facts, std::span<const std::byte> payload) {
+  return make_header(facts, payload.size(), payload_hash(payload));
+}
 /// Is this header, and this payload, the value of those facts?
 bool fits(const RecordHeader& header, const RecordFacts& facts, std::span<const std::byte> payload);
 /// The checksum of the payload that the header names.

@@ -1,5 +1,7 @@
 #include "store/redis_tier.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
@@ -34,7 +36,12 @@ class RedisTier final : public Tier {
       links.push_back(std::make_shared<RedisLink>(hub_, i, contexts_[i % contexts_.size()]));
     }
     hub_.attach(std::move(links), contexts_[0]);
-    for (const auto& io : contexts_) threads_.emplace_back([io] { io->run(); });
+    for (const auto& io : contexts_) {
+      threads_.emplace_back([io] {
+        pthread_setname_np(pthread_self(), "barg-redis");
+        io->run();
+      });
+    }
   }
 
   ~RedisTier() override {

@@ -114,11 +114,6 @@ std::uint64_t stamp_of(const WriterId& writer, std::uint64_t id) {
   return XXH3_64bits_withSeed(writer.data(), writer.size(), id);
 }
 
-Hash128 payload_hash(std::span<const std::byte> payload) {
-  const XXH128_hash_t h = XXH3_128bits(payload.data(), payload.size());
-  return {h.low64, h.high64};
-}
-
 std::string domain_problem(const Domain& domain) {
   if (domain.part_bytes.empty()) return "the model has no KV to store";
   if (domain.part_bytes.size() > kMaxParts) {

@@ -24,6 +24,7 @@
 #include "barg/result.h"
 #include "store/block.h"
 #include "store/io_file.h"
+#include "store/payload_hash.h"
 
 namespace barg::store {
 
@@ -37,13 +38,6 @@ inline constexpr std::size_t kMaxParts = 400;
 inline constexpr std::size_t kMaxLabelBytes = 200;
 
 using WriterId = std::array<std::uint8_t, 16>;
-
-struct Hash128 {
-  std::uint64_t low = 0, high = 0;
-  bool operator==(const Hash128&) const = default;
-};
-/// XXH3-128.
-Hash128 payload_hash(std::span<const std::byte> payload);
 
 struct SegmentHeader {
   Domain domain;

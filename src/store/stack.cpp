@@ -1,6 +1,8 @@
 // TierStack: construction, lookups, its thread, and what it reports.
 #include "store/stack.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -10,7 +12,8 @@
 namespace barg::store {
 namespace {
 
-constexpr double kIdleWait = 0.05;  // seconds; on a clock that tests move, time passes unnoticed
+constexpr double kIdleWait = 0.25;  // seconds; on a clock that tests move, time passes unnoticed
+constexpr double kLoadWait = 0.05;  // the same while loads have deadlines
 constexpr double kTick = 1;         // how often parts expire
 constexpr std::size_t kBooks = 64;  // keys a turn, so that the lock is free between
 constexpr std::size_t kMostAsked = 1 << 20;
@@ -206,6 +209,7 @@ void StackImpl::pin(std::span<const Key> keys, double until) {
 // ---- the thread
 
 void StackImpl::run() {
+  pthread_setname_np(pthread_self(), "barg-tiers");
   Lock lock(mutex_);
   for (;;) {
     do {
@@ -213,7 +217,9 @@ void StackImpl::run() {
     } while (work(lock));
     if (stopping_ && deliveries_.empty() && calls_.empty()) break;
     double wait = kIdleWait;
-    if (!deadlines_.empty()) wait = std::clamp(deadlines_.begin()->first - clock_.now(), 0.0005, wait);
+    const auto sooner = [&wait](double seconds) { wait = std::clamp(seconds, 0.0005, wait); };
+    if (!deadlines_.empty()) sooner(std::min(kLoadWait, deadlines_.begin()->first - clock_.now()));
+    if (!writes_.empty()) sooner(writes_due_ - SteadyClock().now());
     if (!stopping_) work_.wait_for(lock, std::chrono::duration<double>(wait));
   }
   for (; !writes_.empty(); writes_.pop_front()) end_write(Write(writes_.front()), Status::kCancelled, 0);
@@ -238,6 +244,15 @@ bool StackImpl::call_back(Lock& lock) {
   return true;
 }
 
+/// The level had it, as the policy knows, and has lost it by itself. From memory: may be asked with the lock.
+bool StackImpl::gone(const Key& key, std::size_t level) const {
+  if (levels_[level].members.empty() || !policy_->in(key, static_cast<TierKind>(level))) return false;
+  Tier& tier = member(level, key);
+  Presence presence = Presence::kAbsent;
+  tier.find({&key, 1}, {&presence, 1});
+  return presence == Presence::kAbsent && tier.up();
+}
+
 /// The levels whose answer to a lookup counts. A tier that is down says of every key that it is absent; and
 /// what a tier did not have then may have been written since: so it is asked again before the policy believes
 /// that it is lost. With the lock, so that no write ends in between.
@@ -245,10 +260,8 @@ unsigned StackImpl::answered(const Asked& a) const {
   unsigned levels = a.levels;
   for (std::size_t l = kDisk; l < kNumTierKinds; ++l) {
     if (levels_[l].members.empty() || (levels & bit(l)) == 0 || a.found <= l) continue;
-    Tier& tier = member(l, a.key);
-    Presence presence = Presence::kAbsent;
-    if (policy_->in(a.key, static_cast<TierKind>(l))) tier.find({&a.key, 1}, {&presence, 1});
-    if (presence != Presence::kAbsent || !tier.up()) levels &= ~bit(l);
+    const bool known = policy_->in(a.key, static_cast<TierKind>(l));
+    if (known ? !gone(a.key, l) : !member(l, a.key).up()) levels &= ~bit(l);
   }
   return levels;
 }
@@ -304,10 +317,17 @@ bool StackImpl::flush(double deadline) {
     }
     return true;
   };
-  if (!wait([&] { return writes_.empty(); })) return false;
-  bool all = true;
+  {
+    Lock lock(mutex_);
+    ++flushing_;
+    wake();
+  }
+  bool all = wait([&] { return writes_.empty(); });
   for (const auto& tier : tiers_) all = tier->flush(deadline) && all;
-  return wait([&] { return open_writes_ == 0; }) && all;
+  all = all && wait([&] { return open_writes_ == 0; });
+  Lock lock(mutex_);
+  --flushing_;
+  return all;
 }
 
 // ---- reports

@@ -125,6 +125,7 @@ class StackImpl {
   void run();
   bool work(Lock& lock);
   bool call_back(Lock& lock);
+  bool gone(const Key& key, std::size_t level) const;
   unsigned answered(const Asked& a) const;
   bool keep_books(Lock& lock);
   void due();
@@ -139,6 +140,7 @@ class StackImpl {
   Slot slot_of(const Key& key) const;
   void execute(Actions& actions);
   void queue_write(const Action& action);
+  bool writes_ready() const;
   void refuse(const Action& action, DropReason reason);
   bool submit_writes(Lock& lock);
   void put_done(const Report& report, const Write& write);
@@ -151,11 +153,12 @@ class StackImpl {
   void close_all(const LoadPtr& load, Status status, std::vector<std::shared_ptr<Batch>>* idle);
   bool deliver(Lock& lock);
   void end_delivery(Lock& lock, const Delivery& d, Status status);
+  void delivered(const TierStack::Want& want, double now);
   void end_waiters(const Key& key, Status status);
   bool submit_reads(Lock& lock);
   bool start_read(const Key& key, Read& read, std::size_t level);
   void get_done(const Report& report);
-  void landed(Lock& lock, const Key& key, Slot slot);
+  void landed(Lock& lock, const Report& report, Slot slot);
   void not_read(const Key& key, Status status);
   void expire(double now);
   std::vector<unsigned> levels_of_missing(Lock& lock, std::span<const Key> keys);
@@ -186,6 +189,9 @@ class StackImpl {
   bool starved_ = false;       // a read waits for a slot
   std::deque<Delivery> deliveries_;
   std::deque<Write> writes_;     // not submitted
+  std::uint64_t queued_bytes_ = 0;  // of writes_
+  double writes_due_ = 0;           // real time: when writes_ go although more might come
+  int flushing_ = 0;                // calls of flush(): they go at once
   std::size_t open_writes_ = 0;  // queued or in flight
   std::vector<std::pair<std::size_t, Key>> erases_, touches_;
   std::deque<Asked> asked_;

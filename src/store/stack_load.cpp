@@ -137,7 +137,7 @@ void StackImpl::get_done(const Report& report) {
   const Slot slot = read.slot;
   if (report.status == Status::kOk) {
     level.bytes_read += part_bytes(report.key);
-    landed(lock, report.key, slot);
+    landed(lock, report, slot);
   } else {
     if (report.status == Status::kCorrupt) ++verify_failed_;
     not_read(report.key, report.status);
@@ -148,10 +148,11 @@ void StackImpl::get_done(const Report& report) {
 
 /// The bytes are in the slot, verified by the tier. They belong to DRAM from now on, and to who waits for
 /// them.
-void StackImpl::landed(Lock& lock, const Key& key, Slot slot) {
+void StackImpl::landed(Lock& lock, const Report& report, Slot slot) {
+  const Key& key = report.key;
   const Memory memory = arena_->memory(slot, key.part);
   lock.unlock();
-  const std::uint64_t sum = part_sum(memory);
+  const Hash128 sum = report.hash ? *report.hash : part_sum(memory);
   lock.lock();
   arena_->set_sum(slot, sum);
   ++verify_ok_;
@@ -283,7 +284,7 @@ bool StackImpl::deliver(Lock& lock) {
   const bool open = d.load->open[d.index];
   const Key key = d.load->wants[d.index].key;
   const Memory memory = arena_->memory(d.slot, key.part);
-  const std::uint64_t sum = arena_->sum(d.slot);
+  const Hash128 sum = arena_->sum(d.slot);
   bool whole = true;
   if (open) {
     lock.unlock();
@@ -317,9 +318,7 @@ void StackImpl::end_delivery(Lock& lock, const Delivery& d, Status status) {
     ++verify_ok_;
     if (in_time) {
       level.bytes_read += part_bytes(want.key);
-      Actions actions;
-      policy_->read(want.key, want.info, TierKind::kDram, false, now, actions);
-      execute(actions);
+      delivered(want, now);
     } else {
       ++late_;
     }
@@ -331,6 +330,16 @@ void StackImpl::end_delivery(Lock& lock, const Delivery& d, Status status) {
   }
   level.meter.finished(part_bytes(want.key), ours, clock_.now());
   release(d.slot);
+}
+
+/// It was read from DRAM. A level below that has lost it gets it again, while there is where to take it from.
+void StackImpl::delivered(const TierStack::Want& want, double now) {
+  for (std::size_t l = kDisk; l < kNumTierKinds; ++l) {
+    if (gone(want.key, l)) policy_->lost(want.key, static_cast<TierKind>(l));
+  }
+  Actions actions;
+  policy_->read(want.key, want.info, TierKind::kDram, false, now, actions);
+  execute(actions);
 }
 
 /// The levels below DRAM that may have what the arena has not. What it evicts while they are asked is asked

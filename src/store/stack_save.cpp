@@ -13,6 +13,7 @@ constexpr double kWriteShare = 0.2;                   // of a new value in the d
 constexpr double kDiskFilled = 0.9;                   // of a directory: the rest is what cleaning works with
 constexpr int kEvictions = 4;                         // to free a slot at once
 constexpr std::size_t kBatchBytes = 8ULL << 20;
+constexpr double kCompany = 0.1;  // seconds that a write waits for others: every batch wakes a tier's threads
 
 }  // namespace
 
@@ -141,7 +142,7 @@ bool StackImpl::save(const SaveItem& item, const std::function<void(Memory)>& fi
     const Memory memory = arena_->memory(slot, item.key.part);
     lock.unlock();
     fill(memory);
-    const std::uint64_t sum = part_sum(memory);
+    const Hash128 sum = part_sum(memory);
     lock.lock();
     arena_->set_sum(slot, sum);
   }
@@ -204,14 +205,23 @@ void StackImpl::queue_write(const Action& action) {
   level.writing += bytes;
   level.writing_staged += staged ? bytes : 0;
   ++open_writes_;
+  if (writes_.empty()) writes_due_ = SteadyClock().now() + kCompany;
   writes_.push_back({l, action.key, info_of_[slot], slot, staged});
-  wake();
+  queued_bytes_ += bytes;
+  if (writes_.size() == 1 || writes_ready()) wake();
+}
+
+/// A batch is together, or has waited long enough. What waits takes room that evictions need: an eighth.
+bool StackImpl::writes_ready() const {
+  return flushing_ > 0 || queued_bytes_ >= std::min<std::uint64_t>(kBatchBytes, headroom_ / 8) ||
+         SteadyClock().now() >= writes_due_;
 }
 
 /// Everything that is queued for one member, up to a batch, with its bytes verified: damage must not be
 /// written as truth.
 bool StackImpl::submit_writes(Lock& lock) {
-  if (writes_.empty()) return false;
+  if (writes_.empty() || !writes_ready()) return false;
+  writes_due_ = 0;  // all that is queued goes now
   const std::size_t level = writes_.front().level;
   Tier* const tier = &member(level, writes_.front().key);
   std::vector<Write> batch;
@@ -222,11 +232,12 @@ bool StackImpl::submit_writes(Lock& lock) {
       continue;
     }
     bytes += part_bytes(it->key);
+    queued_bytes_ -= DramArena::stride(part_bytes(it->key));
     batch.push_back(*it);
     it = writes_.erase(it);
   }
   std::vector<Memory> memory;
-  std::vector<std::uint64_t> sums;
+  std::vector<Hash128> sums;
   for (const Write& w : batch) {
     memory.push_back(arena_->memory(w.slot, w.key.part));
     sums.push_back(arena_->sum(w.slot));
@@ -241,7 +252,7 @@ bool StackImpl::submit_writes(Lock& lock) {
       bad.push_back(batch[i]);
       continue;
     }
-    items.push_back({batch[i].key, batch[i].info, memory[i], good.size()});
+    items.push_back({batch[i].key, batch[i].info, memory[i], good.size(), sums[i]});
     good.push_back(batch[i]);
   }
   if (!items.empty()) {

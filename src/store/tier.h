@@ -20,12 +20,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "barg/result.h"
 #include "store/block.h"
+#include "store/payload_hash.h"
 
 namespace barg::store {
 
@@ -57,6 +59,8 @@ struct Report {
   std::uint64_t tag = 0;  ///< the item's own
   Status status = Status::kOk;
   double seconds = 0;     ///< from submission to now
+  std::optional<Hash128> hash =
+      {};  ///< of a get that is kOk, if the tier knows it: what it verified the bytes with
 };
 using ReportFn = std::function<void(const Report&)>;
 
@@ -72,6 +76,8 @@ struct PutItem {
   BlockInfo info;
   Memory from;          ///< only read
   std::uint64_t tag = 0;
+  std::optional<Hash128> hash =
+      {};  ///< payload_hash() of what the bytes should be, if known: written down as it is
 };
 
 /// Counters only ever grow; gauges say what is there.

@@ -71,6 +71,55 @@ TEST(DiskTier, NothingIsVisibleBeforeItIsDurable) {
   EXPECT_EQ(put_parts(*tier, d, {2})[0], Status::kOk);
 }
 
+/// What reads do not see.
+TEST(DiskTier, PaddingIsZeroWhereverThePayloadLay) {
+  for (const bool direct : {true, false}) {
+    TempDir dir;
+    const Domain d = domain_of({10000});
+    DiskOptions o = options_for(dir.path());
+    o.use_direct_io = direct;
+    EXPECT_EQ(count(put_parts(*must_open(o, d), d, range(0, 10)), Status::kOk), 10U);
+    std::ifstream file(dir.files(".kv").at(0), std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    for (std::uint64_t n = 0; n < 10; ++n) {
+      const std::size_t at = kSegmentHeaderBytes + n * record_bytes(10000) + kIoAlign;
+      ASSERT_GE(bytes.size(), at + io_padded(10000));
+      EXPECT_TRUE(is_part(n, 0, std::as_bytes(std::span(bytes)).subspan(at, 10000))) << n;
+      EXPECT_EQ(bytes.substr(at + 10000, io_padded(10000) - 10000),
+                std::string(io_padded(10000) - 10000, '\0'));
+    }
+  }
+}
+
+TEST(DiskTier, MoreThanOneWriteTakes) {
+  TempDir dir;
+  const Domain d = domain_of({4096, 300000});
+  DiskOptions o = options_for(dir.path());
+  o.segment_bytes = 16 << 20;
+  o.capacity_bytes = 128 << 20;
+  const auto tier = must_open(o, d);
+  EXPECT_EQ(count(put_parts(*tier, d, range(0, 1200)), Status::kOk), 1200U) << "pieces";
+  EXPECT_EQ(count(put_parts(*tier, d, range(0, 60), 1), Status::kOk), 60U) << "bytes";
+  EXPECT_EQ(count(get_parts(*tier, d, range(0, 1200)), Status::kOk), 1200U);
+  EXPECT_EQ(count(get_parts(*tier, d, range(0, 60), 1), Status::kOk), 60U);
+}
+
+TEST(DiskTier, WhatWasDamagedOnItsWayIsNotBelieved) {
+  TempDir dir;
+  const Domain d = domain_of();
+  const auto tier = must_open(options_for(dir.path()), d);
+  std::vector<std::byte> bytes(16384);
+  fill_part(4, 0, bytes);
+  PutItem item{
+      key_of(4), info_of(4), {MemoryKind::kHost, bytes.data(), bytes.size()}, 0, payload_hash(bytes)};
+  bytes[100] ^= std::byte{1};  // after the checksum was made
+  Reports reports;
+  tier->put(Ticket{1}, {item}, reports.sink());
+  reports.wait(1);
+  EXPECT_EQ(get_parts(*tier, d, {4})[0], Status::kCorrupt);
+  EXPECT_EQ(tier->stats().verify_failed, 1U);
+}
+
 TEST(DiskTier, AnotherInfoIsCorrupt) {
   TempDir dir;
   const Domain d = domain_of();

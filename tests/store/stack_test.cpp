@@ -276,6 +276,32 @@ TEST_F(StackTest, SeveralDirectoriesShareTheParts) {
   expect_idle();
 }
 
+TEST_F(StackTest, WhatADiskLostIsWrittenToItAgainWhenItIsReadFromDram) {
+  auto* disk = add({.kind = TierKind::kDisk, .name = "disk", .capacity_bytes = 1 << 20});
+  open(dram(64));
+  save(1);
+  save(1, SaveWhy::kSecondUse);
+  ASSERT_TRUE(eventually([&] { return disk->holds(key_of(1)); }));
+  expect_idle();
+  disk->set_up(false);
+  disk->forget(key_of(1));
+  Loads loads;
+  load(loads, {1});
+  ASSERT_TRUE(loads.wait(1));
+  expect_bytes(loads, 1, TierKind::kDram);
+  expect_idle();
+  EXPECT_EQ(stack_->stats().kinds[1].evictions, 0U) << "a tier that is down says nothing";
+  disk->set_up(true);
+  Loads again;
+  load(again, {1});
+  ASSERT_TRUE(again.wait(1));
+  expect_bytes(again, 1, TierKind::kDram);
+  EXPECT_TRUE(eventually([&] { return disk->holds(key_of(1)); }));
+  expect_idle();
+  EXPECT_EQ(stack_->stats().kinds[1].writes, 2U);
+  EXPECT_EQ(stack_->stats().kinds[1].evictions, 1U);
+}
+
 TEST_F(StackTest, WhatATierLostByItselfIsWrittenToItAgain) {
   auto* disk =
       add({.kind = TierKind::kDisk, .name = "disk", .capacity_bytes = 1 << 20});  // losses are counted
@@ -468,6 +494,7 @@ TEST_F(StackTest, ADownLevelIsSkippedAndCounted) {
   stack_->tick();
   EXPECT_TRUE(save(1, SaveWhy::kSecondUse));
   EXPECT_TRUE(eventually([&] { return remote->holds(key_of(1)); }));
+  expect_idle();  // and no longer staged
   EXPECT_EQ(dropped(DropReason::kDown), 1U);
   EXPECT_FALSE(stack_->speeds()[1].up);
   Loads loads;

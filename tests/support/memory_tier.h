@@ -97,7 +97,7 @@ class MemoryTier final : public store::Tier {
   /// As if another process had written it.
   void insert(const store::Key& key, const store::BlockInfo& info, std::vector<std::byte> bytes) {
     std::lock_guard lock(mutex_);
-    const std::uint64_t sum = store::part_sum({store::MemoryKind::kHost, bytes.data(), bytes.size()});
+    const store::Hash128 sum = store::part_sum({store::MemoryKind::kHost, bytes.data(), bytes.size()});
     parts_[key] = {info, std::move(bytes), sum};
   }
   void forget(const store::Key& key) { erase({&key, 1}); }
@@ -167,7 +167,7 @@ class MemoryTier final : public store::Tier {
   struct Part {
     store::BlockInfo info;
     std::vector<std::byte> bytes;
-    std::uint64_t sum = 0;
+    store::Hash128 sum;
   };
   struct Op {
     store::Ticket ticket{};
@@ -251,7 +251,7 @@ class MemoryTier final : public store::Tier {
     }
     if (parts_.contains(item.key)) return store::Status::kOk;
     std::vector<std::byte> bytes(item.from.address, item.from.address + item.from.length);
-    const std::uint64_t sum = store::part_sum({store::MemoryKind::kHost, bytes.data(), bytes.size()});
+    const store::Hash128 sum = store::part_sum({store::MemoryKind::kHost, bytes.data(), bytes.size()});
     parts_[item.key] = {item.info, std::move(bytes), sum};
     told_.insert(item.key);
     return store::Status::kOk;
