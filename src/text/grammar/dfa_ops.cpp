@@ -151,10 +151,7 @@ class ChainSubsets {
         for (const std::uint32_t e : set) add(chain_.next(e, byte));
         steps_ += set.size();
         table.push_back(members_.empty() ? kDead : sets_.intern(take()));
-      }
-      if (sets_.size() > limits_.states || table.size() > kMaxTableEntries ||
-          steps_ > kStepsPerState * limits_.states || sets_.members() > kMembersPerState * limits_.states) {
-        return too_large(limits_);
+        if (exhausted() || table.size() > kMaxTableEntries) return too_large(limits_);
       }
     }
     return Dfa::make(joint_.class_of, static_cast<std::uint32_t>(joint_.bytes.size()), std::move(table),
@@ -162,6 +159,10 @@ class ChainSubsets {
   }
 
  private:
+  bool exhausted() const {
+    return sets_.size() > limits_.states || steps_ > kStepsPerState * limits_.states ||
+           sets_.members() > kMembersPerState * limits_.states;
+  }
   void add(std::uint32_t e) {
     for (; e != kDead && seen_[e] == 0; e = chain_.empty_step(e)) {
       seen_[e] = 1;

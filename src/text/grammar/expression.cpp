@@ -1,6 +1,7 @@
 #include "text/grammar/expression.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "text/grammar/concat.h"
@@ -47,17 +48,19 @@ class Subsets {
       } else {
         step(s, set);
       }
-      if (sets_.size() > limits_.states || dfa_.transitions.size() > kMaxTableEntries ||
-          steps_ > kStepsPerState * limits_.states ||
-          sets_.members() + target_sets_.members() > kMembersPerState * limits_.states) {
-        return std::nullopt;
-      }
+      if (exhausted()) return std::nullopt;
     }
     dfa_.states = sets_.size();
     return std::move(dfa_);
   }
 
  private:
+  bool exhausted() const {
+    return sets_.size() > limits_.states || dfa_.transitions.size() > kMaxTableEntries ||
+           steps_ > kStepsPerState * limits_.states ||
+           sets_.members() + target_sets_.members() > kMembersPerState * limits_.states;
+  }
+
   // What a search has found: any text may follow. Of no instruction, so it is unlike all other sets.
   SetTable::Set all() const { return {may_end_ + 1, may_end_}; }
 
@@ -66,13 +69,15 @@ class Subsets {
     for (const std::uint32_t at : set) {
       if (at == may_end_ || program_.code[at].set == kNoSet) continue;
       const Instruction& i = program_.code[at];
+      steps_ += symbols_.of_set[i.set].size();
+      if (exhausted()) return;
       for (const std::uint32_t symbol : symbols_.of_set[i.set]) {
         if (targets_[symbol].empty()) touched.push_back(symbol);
         targets_[symbol].push_back(i.next);
-        ++steps_;
       }
     }
     for (const std::uint32_t symbol : touched) {
+      if (exhausted()) return;
       const std::uint32_t to = state_of(std::exchange(targets_[symbol], {}));
       if (to != kDead) dfa_.transitions.push_back({from, symbol, to});
     }
@@ -231,14 +236,12 @@ Result<Dfa> expression_dfa(const Expressions& expressions, ExpressionId root, bo
   if (search) add_search_loop(*program, expressions.num_sets());
   // Only the sets in use, so that symbols are few.
   const CodeSet all = CodeSet::all();
-  std::vector<std::uint32_t> number(expressions.num_sets() + 1, kNoSet);
+  std::unordered_map<std::uint32_t, std::uint32_t> numbers;
   std::vector<const CodeSet*> sets;
   const auto use = [&](std::uint32_t set) {
-    if (number[set] == kNoSet) {
-      number[set] = static_cast<std::uint32_t>(sets.size());
-      sets.push_back(set == expressions.num_sets() ? &all : &expressions.set(set));
-    }
-    return number[set];
+    const auto [at, is_new] = numbers.emplace(set, static_cast<std::uint32_t>(sets.size()));
+    if (is_new) sets.push_back(set == expressions.num_sets() ? &all : &expressions.set(set));
+    return at->second;
   };
   for (Instruction& i : program->code) {
     if (i.kind == Instruction::Kind::kChars && i.set != kNoSet) i.set = use(i.set);

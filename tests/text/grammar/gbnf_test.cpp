@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 
+#include "base/utf8.h"
 #include "text/grammar/regex.h"
 
 namespace barg::text::grammar {
@@ -346,7 +347,13 @@ TEST(Gbnf, HostileSourcesTakeBoundedTime) {
   doubling += "r200 ::= \"b\"?\n";
   wide += "\nr ::= \"x\"{100} | [^x]{1,100}\n";
   mentions += "\nw ::= ([a-z]+ \" \"?){100}\nroot ::= a root?\n";
-  for (const std::string& source : {chain, doubling, wide, mentions}) {
+  std::string letters = "root ::= \"(\" root \")\"";
+  for (char32_t cp = 0x4E00; cp < 0x4E00 + 20'000; ++cp) {
+    letters += " | \"";
+    append_utf8(letters, cp);
+    letters += "\" root";
+  }
+  for (const std::string& source : {chain, doubling, wide, mentions, letters}) {
     const auto start = std::chrono::steady_clock::now();
     const auto grammar = parse_gbnf(source);
     EXPECT_TRUE(grammar) << source.substr(0, 80) << grammar.error().message;

@@ -361,6 +361,14 @@ TEST(Regex, RefusalsNameWhatIsMissing) {
         << r.pattern << ": " << dfa.error().message;
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << r.pattern;
   }
+  // All of many classes alive together, none like another.
+  std::string classes = "(?:(?:a";
+  for (int i = 0; i < 2'000; ++i) {
+    classes += "|[^";
+    append_utf8(classes, static_cast<char32_t>(0x4E00 + i));
+    classes += "]";
+  }
+  EXPECT_FALSE(regex_dfa(classes + ")?){60}b"));
   EXPECT_FALSE(regex_dfa(std::string(100'000, 'a')));
   EXPECT_FALSE(regex_dfa(std::string(300, '(') + std::string(300, ')')));
   EXPECT_TRUE(regex_dfa(std::string(150, '(') + "a" + std::string(150, ')')));
