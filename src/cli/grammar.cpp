@@ -37,7 +37,8 @@ constexpr CommandFlag kCheckFlags[] = {
 Result<std::string> read_all(std::istream& in, std::size_t most, const std::string& name) {
   std::string text(std::istreambuf_iterator<char>(in), {});
   if (in.bad()) return fail(ErrorCode::kIo, name + " cannot be read.");
-  if (text.size() > most) return fail(ErrorCode::kTooLarge, name + " is larger than " + std::to_string(most) + " bytes.");
+  if (text.size() > most)
+    return fail(ErrorCode::kTooLarge, name + " is larger than " + std::to_string(most) + " bytes.");
   return text;
 }
 
@@ -67,8 +68,8 @@ void print_schema(std::ostream& out, const grammar::CompiledSchema& compiled) {
   out << "schema of draft " << kDrafts[static_cast<std::size_t>(compiled.draft)] << "\nenforced:";
   for (const std::string& keyword : compiled.enforced_keywords) out << " " << keyword;
   const std::size_t enforced = compiled.enforced_keywords.size();
-  out << (enforced == 0 ? " (no keyword restricts a value)" : "") << "\ncoverage: " << enforced << " keywords enforced, "
-      << compiled.unenforced.size() << " places left out\n";
+  out << (enforced == 0 ? " (no keyword restricts a value)" : "") << "\ncoverage: " << enforced
+      << " keywords enforced, " << compiled.unenforced.size() << " places left out\n";
   print_list(out, "not enforced", compiled.unenforced);
   print_list(out, "without effect", compiled.without_effect);
 }
@@ -111,11 +112,16 @@ std::string shown_byte(int byte) {
   if (byte > ' ' && byte < 0x7F) return "'" + std::string(1, static_cast<char>(byte)) + "'";
   constexpr char kHex[] = "0123456789abcdef";
   switch (byte) {
-    case ' ': return "a blank";
-    case '\n': return "a line feed";
-    case '\t': return "a tab";
-    case '\r': return "a carriage return";
-    default: return std::string("byte 0x") + kHex[byte >> 4] + kHex[byte & 15];
+    case ' ':
+      return "a blank";
+    case '\n':
+      return "a line feed";
+    case '\t':
+      return "a tab";
+    case '\r':
+      return "a carriage return";
+    default:
+      return std::string("byte 0x") + kHex[byte >> 4] + kHex[byte & 15];
   }
 }
 
@@ -155,7 +161,8 @@ std::size_t count_chars(std::string_view text) {
 int check_text(Invocation& invocation, grammar::Machine& machine) {
   Io& io = invocation.io;
   const std::string name = invocation.get("--text");
-  Result<std::string> text = name == "-" ? read_all(io.in, kMaxTextBytes, "the text on stdin") : read_file(name, kMaxTextBytes);
+  Result<std::string> text =
+      name == "-" ? read_all(io.in, kMaxTextBytes, "the text on stdin") : read_file(name, kMaxTextBytes);
   if (!text) {
     io.err << "error: " << text.error().message << "\n";
     return kExitRefused;
@@ -171,7 +178,8 @@ int check_text(Invocation& invocation, grammar::Machine& machine) {
   const auto line = std::ranges::count(before, '\n') + 1;
   io.err << "error: the text is not accepted: at offset " << *failure << " (line " << line << ", column "
          << count_chars(before.substr(line_start)) + 1 << ") "
-         << (*failure == text->size() ? std::string("it ends") : "stands " + shown_byte(static_cast<unsigned char>((*text)[*failure])))
+         << (*failure == text->size() ? std::string("it ends")
+                                      : "stands " + shown_byte(static_cast<unsigned char>((*text)[*failure])))
          << "; allowed there: " << allowed_after(machine, before) << ".\n";
   return kExitNotAccepted;
 }
@@ -218,13 +226,13 @@ const Command kGrammarCheckCommand{
         "2: the text is not accepted, stderr says where it fails first and what would have been allowed there.\n"
         "A line feed at the end of the text does not count. Rules: docs/structured-output.md."};
 
-const Command kGrammarCommand{
-    .name = "grammar",
-    .summary = "check schemas, regular expressions and grammars of structured output",
-    .arguments = "check",
-    .details = "barg grammar check schema.json\n"
-               "echo '{\"a\": 1}' | barg grammar check schema.json --text -\n"
-               "barg grammar check pattern.txt --kind regex",
-    .subcommands = kSubcommands};
+const Command kGrammarCommand{.name = "grammar",
+                              .summary = "check schemas, regular expressions and grammars of structured output",
+                              .arguments = "check",
+                              .details =
+                                  "barg grammar check schema.json\n"
+                                  "echo '{\"a\": 1}' | barg grammar check schema.json --text -\n"
+                                  "barg grammar check pattern.txt --kind regex",
+                              .subcommands = kSubcommands};
 
 }  // namespace barg::cli

@@ -31,7 +31,8 @@ class GrammarCommand : public ::testing::Test {
   test::TempDir dir_;
 };
 
-constexpr const char* kSchema = R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"enum":["x","y"]}},"required":["a"],"additionalProperties":false})";
+constexpr const char* kSchema =
+    R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"enum":["x","y"]}},"required":["a"],"additionalProperties":false})";
 
 TEST_F(GrammarCommand, AnEnforceableSchemaIsListed) {
   const Done done = check(kSchema);
@@ -82,7 +83,8 @@ TEST_F(GrammarCommand, DraftsAndKinds) {
   EXPECT_EQ(check("root ::= \"yes\" | \"no\"\n", {"--kind", "gbnf", "--text", "-"}, "no").code, kExitOk);
   EXPECT_EQ(check("root ::= missing", {"--kind", "gbnf"}).code, 1);
   EXPECT_EQ(check("{}", {"--kind", "yaml"}).code, kExitUsage);
-  const Done old = check(R"({"$schema":"http://json-schema.org/draft-07/schema#","$ref":"#/definitions/a","maximum":1,"definitions":{"a":{"type":"integer"}}})");
+  const Done old = check(
+      R"({"$schema":"http://json-schema.org/draft-07/schema#","$ref":"#/definitions/a","maximum":1,"definitions":{"a":{"type":"integer"}}})");
   EXPECT_EQ(old.code, kExitOk);
   EXPECT_TRUE(says(old.out, "without effect: # 'maximum': draft 7")) << old.out;
 }

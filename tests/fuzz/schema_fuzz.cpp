@@ -1,5 +1,5 @@
-// Any JSON as a schema: refused with a message, or compiled; lenient takes whatever strict takes, and lists what it leaves
-// out. Small limits, so that inputs are many.
+// Any JSON as a schema: refused with a message, or compiled; lenient takes whatever strict takes, and lists what it
+// leaves out. Small limits, so that inputs are many.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -179,7 +179,7 @@ class Schemas:
         return {"boolean": self.rng.choice([True, False]), "null": None}[kind]
 
 
-def orders(value, most=150):
+def orders(value, most=1500):
     """The value with its members in every order, at every level, up to a number."""
     if isinstance(value, list):
         choices = itertools.product(*[orders(v, 24) for v in value])
@@ -236,7 +236,7 @@ class RandomSchemas(unittest.TestCase):
                     self.assertTrue(answer.get("unenforced") or answer.get("refused"), json.dumps(schema))
                 else:
                     self.counts["invalid"] += 1
-                    self.assertIn("no value satisfies", answer["message"], json.dumps(schema))
+                    self.assertRegex(answer["message"], "no value satisfies|Nothing satisfies", json.dumps(schema))
                     source = Schemas(rng, draft)
                     for _ in range(10):
                         value = source.instance(schema)

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "text/grammar/schema_document.h"
 #include "text/grammar/schema_emit.h"
 #include "text/grammar/schema_normal.h"
@@ -15,13 +16,18 @@ namespace {
 using schema::Issue;
 using schema::SchemaDocument;
 
+/// Names in it are the client's, and may be long.
 std::string pointer_of(const SchemaDocument& document, schema::Place place) {
-  return place == schema::kNoPlace ? "#" : document.pointer(place);
+  constexpr std::size_t kLongest = 400;
+  std::string pointer = place == schema::kNoPlace ? "#" : document.pointer(place);
+  if (pointer.size() > kLongest) pointer = repair_utf8(std::string_view(pointer).substr(0, kLongest)) + "...";
+  return pointer;
 }
 
 Error error_of(const SchemaDocument& document, const Issue& issue) {
   std::string message = "the schema at " + pointer_of(document, issue.at);
-  if (!issue.keyword.empty()) message += ", keyword '" + issue.keyword.substr(0, 100) + "'";
+  if (!issue.keyword.empty())
+    message += ", keyword '" + repair_utf8(std::string_view(issue.keyword).substr(0, 100)) + "'";
   const bool unsupported = issue.kind == Issue::Kind::kUnsupported;
   return Error{.code = unsupported ? ErrorCode::kUnsupported : ErrorCode::kInvalidValue,
                .message = message + (unsupported ? " cannot be enforced: " : ": ") + issue.reason + ".",
@@ -66,7 +72,7 @@ Result<CompiledSchema> compile_schema(const Json& json, const SchemaOptions& opt
   out.grammar = std::move(*grammar);
   out.unenforced = listed(document, emitter.dropped());
   for (const auto& [where, why] : normaliser.without_effect()) {
-    out.without_effect.push_back({document.pointer(where.first), where.second, why});
+    out.without_effect.push_back({pointer_of(document, where.first), where.second, why});
   }
   out.enforced_keywords.assign(normaliser.enforced().begin(), normaliser.enforced().end());
   out.draft = document.draft();

@@ -140,15 +140,15 @@ Checked<Norm> Algebra::difference(const Norm& a, const Norm& b) {
   });
   if (!strings) return std::unexpected(strings.error());
   out.strings = std::move(*strings);
-  auto arrays = without_all(a.arrays, b.arrays, [&](const ArrayShape& x, const ArrayShape& y, std::vector<ArrayShape>& left) {
-    return difference(x, y, left);
-  });
+  auto arrays = without_all(
+      a.arrays, b.arrays,
+      [&](const ArrayShape& x, const ArrayShape& y, std::vector<ArrayShape>& left) { return difference(x, y, left); });
   if (!arrays) return std::unexpected(arrays.error());
   out.arrays = std::move(*arrays);
-  auto objects =
-      without_all(a.objects, b.objects, [&](const ObjectShape& x, const ObjectShape& y, std::vector<ObjectShape>& left) {
-        return difference(x, y, left);
-      });
+  auto objects = without_all(a.objects, b.objects,
+                             [&](const ObjectShape& x, const ObjectShape& y, std::vector<ObjectShape>& left) {
+                               return difference(x, y, left);
+                             });
   if (!objects) return std::unexpected(objects.error());
   out.objects = std::move(*objects);
   out.dropped = a.dropped;

@@ -51,6 +51,7 @@ class Algebra {
   Checked<void> break_items(const ArrayShape& a, const ArrayShape& b, std::vector<ArrayShape>& out);
   Checked<void> break_contains(const ArrayShape& a, const ArrayShape& b, std::vector<ArrayShape>& out);
   void break_names(const ObjectShape& a, const ObjectShape& b, std::vector<ObjectShape>& out);
+  Checked<void> break_closed(const ObjectShape& a, const ObjectShape& b, std::vector<ObjectShape>& out);
   Checked<void> break_others(const ObjectShape& a, const ObjectShape& b, std::vector<ObjectShape>& out);
   template <class Shape>
   void keep(Shape shape, std::vector<Shape>& out) {

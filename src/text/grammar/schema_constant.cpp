@@ -23,7 +23,8 @@ ArrayShape array_of(Terms& terms, const Json& value) {
 ObjectShape object_of(Terms& terms, const Json& value) {
   ObjectShape shape;
   for (const Json::Member& m : value.as_object()) {
-    shape.properties.push_back({.name = m.first, .value = terms.constant(m.second), .required = true, .declared = true});
+    shape.properties.push_back(
+        {.name = m.first, .value = terms.constant(m.second), .required = true, .declared = true});
   }
   shape.others.clear();
   return shape;
@@ -43,6 +44,7 @@ Checked<Norm> Normaliser::constant(const Json& value) {
 Checked<Norm> Normaliser::constants(const Json::Array& values) {
   Norm norm;
   std::vector<std::string> words;
+  std::vector<std::string> integers;
   std::vector<DfaPtr> numbers;
   for (const Json& value : values) {
     norm.null |= value.is_null();
@@ -51,12 +53,18 @@ Checked<Norm> Normaliser::constants(const Json::Array& values) {
     if (value.is_string()) words.push_back(value.as_string());
     if (value.is_array()) norm.arrays.push_back(array_of(terms_, value));
     if (value.is_object()) norm.objects.push_back(object_of(terms_, value));
-    if (!value.is_number()) continue;
+    if (value.is_integer() && value != Json(0)) integers.push_back(dump_json(value));
+    if (!value.is_number() || (value.is_integer() && value != Json(0))) continue;
     auto number = numbers_in(languages_, only(value), false);
     if (!number) return std::unexpected(number.error());
     numbers.push_back(number->some);
   }
   if (!words.empty()) norm.strings.push_back({languages_.words(words)});
+  if (!integers.empty()) {
+    auto spelled = integers_spelled(languages_, integers);
+    if (!spelled) return std::unexpected(spelled.error());
+    numbers.push_back(*spelled);
+  }
   if (!numbers.empty()) {
     auto all = languages_.any_of(std::move(numbers));
     if (!all) return std::unexpected(all.error());

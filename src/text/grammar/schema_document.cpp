@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "text/grammar/schema_uri.h"
 
 namespace barg::text::grammar::schema {
@@ -16,16 +17,26 @@ struct HoldsRow {
 };
 
 constexpr HoldsRow kHolds[] = {
-    {"properties", Holds::kMembers},        {"patternProperties", Holds::kMembers},
-    {"$defs", Holds::kMembers},             {"definitions", Holds::kMembers},
-    {"dependentSchemas", Holds::kMembers},  {"dependencies", Holds::kMembers},
-    {"allOf", Holds::kItems},               {"anyOf", Holds::kItems},
-    {"oneOf", Holds::kItems},               {"prefixItems", Holds::kItems},
-    {"items", Holds::kSchemaOrItems},       {"additionalProperties", Holds::kSchema},
-    {"additionalItems", Holds::kSchema},    {"propertyNames", Holds::kSchema},
-    {"contains", Holds::kSchema},           {"not", Holds::kSchema},
-    {"if", Holds::kSchema},                 {"then", Holds::kSchema},
-    {"else", Holds::kSchema},               {"unevaluatedProperties", Holds::kSchema},
+    {"properties", Holds::kMembers},
+    {"patternProperties", Holds::kMembers},
+    {"$defs", Holds::kMembers},
+    {"definitions", Holds::kMembers},
+    {"dependentSchemas", Holds::kMembers},
+    {"dependencies", Holds::kMembers},
+    {"allOf", Holds::kItems},
+    {"anyOf", Holds::kItems},
+    {"oneOf", Holds::kItems},
+    {"prefixItems", Holds::kItems},
+    {"items", Holds::kSchemaOrItems},
+    {"additionalProperties", Holds::kSchema},
+    {"additionalItems", Holds::kSchema},
+    {"propertyNames", Holds::kSchema},
+    {"contains", Holds::kSchema},
+    {"not", Holds::kSchema},
+    {"if", Holds::kSchema},
+    {"then", Holds::kSchema},
+    {"else", Holds::kSchema},
+    {"unevaluatedProperties", Holds::kSchema},
     {"unevaluatedItems", Holds::kSchema},
 };
 
@@ -73,7 +84,8 @@ bool mentions_unevaluated(const Json& json) {
 }  // namespace
 
 Holds holds_of(std::string_view keyword) {
-  const auto row = std::find_if(std::begin(kHolds), std::end(kHolds), [&](const HoldsRow& r) { return r.keyword == keyword; });
+  const auto row =
+      std::find_if(std::begin(kHolds), std::end(kHolds), [&](const HoldsRow& r) { return r.keyword == keyword; });
   return row == std::end(kHolds) ? Holds::kNothing : row->holds;
 }
 
@@ -142,6 +154,18 @@ std::vector<std::pair<std::string_view, Place>> SchemaDocument::members(Place pa
   return out;
 }
 
+std::pair<Place, std::string> SchemaDocument::owner(Place place) const {
+  for (Place p = place; p > 0;) {
+    const Known& known = places_[static_cast<std::size_t>(p)];
+    p = known.parent;
+    // A property may be called as a keyword is; what holds it then is the keyword above.
+    const Known& above = places_[static_cast<std::size_t>(p)];
+    const bool in_members = p > 0 && !above.in_list && holds_of(above.name) == Holds::kMembers;
+    if (!known.in_list && !in_members && holds_of(known.name) != Holds::kNothing) return {p, std::string(known.name)};
+  }
+  return {0, "$ref"};
+}
+
 std::string SchemaDocument::pointer(Place place) const {
   std::vector<Place> way;
   for (Place p = place; p > 0; p = places_[static_cast<std::size_t>(p)].parent) way.push_back(p);
@@ -192,7 +216,8 @@ Checked<void> SchemaDocument::walk(Place place, std::int32_t depth_left) {
 
 Checked<void> SchemaDocument::walk_keyword(Place keyword, Holds holds, std::int32_t depth_left) {
   const Json& value = json(keyword);
-  if (holds == Holds::kSchema || (holds == Holds::kSchemaOrItems && !value.is_array())) return walk(keyword, depth_left);
+  if (holds == Holds::kSchema || (holds == Holds::kSchemaOrItems && !value.is_array()))
+    return walk(keyword, depth_left);
   if (value.is_array() && holds != Holds::kMembers) {
     for (std::size_t i = 0; i < value.as_array().size(); ++i) {
       if (auto walked = walk(item(keyword, i), depth_left); !walked) return walked;
@@ -212,14 +237,15 @@ Checked<Place> SchemaDocument::resolve(Place from, const std::string& reference)
   const auto [uri, raw_fragment] = split_fragment(target);
   const auto resource = resources_.find(uri);
   if (resource == resources_.end()) {
-    return unsupported(from, "$ref", "it refers to '" + std::string(uri.substr(0, 200)) + "', which is outside of this schema");
+    return unsupported(from, "$ref",
+                       "it refers to '" + repair_utf8(uri.substr(0, 200)) + "', which is outside of this schema");
   }
   const std::string fragment = percent_decoded(raw_fragment);
   if (fragment.empty()) return resource->second;
   if (fragment.starts_with('/')) return follow(resource->second, fragment, from);
   const auto anchor = anchors_.find(std::string(uri) + "#" + fragment);
   if (anchor == anchors_.end()) {
-    return invalid(from, "$ref", "there is no anchor '" + fragment.substr(0, 100) + "'");
+    return invalid(from, "$ref", "there is no anchor '" + repair_utf8(std::string_view(fragment).substr(0, 100)) + "'");
   }
   return anchor->second;
 }
@@ -239,7 +265,9 @@ Checked<Place> SchemaDocument::follow(Place from, std::string_view pointer, Plac
     } else if (here.is_array() && number && index < here.as_array().size()) {
       place = item(place, index);
     } else {
-      return invalid(at, "$ref", "it refers to nothing: there is no '" + token.substr(0, 100) + "' in " + this->pointer(place));
+      return invalid(
+          at, "$ref",
+          "it refers to nothing: there is no '" + repair_utf8(std::string_view(token).substr(0, 100)) + "' on its way");
     }
   }
   return place;

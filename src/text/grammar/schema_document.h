@@ -1,8 +1,8 @@
 // SchemaDocument: the places of one schema document, and what $ref, $id and $anchor mean in it.
 //
-// A Place is one value of the document with the base URI that holds there; it is made when first asked for, and its JSON
-// pointer is written out only for messages. Keeps pointers into the Json it was read from, which must outlive it. One
-// thread.
+// A Place is one value of the document with the base URI that holds there; it is made when first asked for, and its
+// JSON pointer is written out only for messages. Keeps pointers into the Json it was read from, which must outlive it.
+// One thread.
 #pragma once
 
 #include <cstddef>
@@ -42,6 +42,9 @@ class SchemaDocument {
   std::vector<std::pair<std::string_view, Place>> members(Place parent);
   /// What a $ref at `from` refers to.
   Checked<Place> resolve(Place from, const std::string& reference);
+  /// The keyword that `place` is a part of, and the schema object that has it: (#/oneOf/1: #, "oneOf"); the root: (#,
+  /// "$ref").
+  std::pair<Place, std::string> owner(Place place) const;
   /// "#/properties/a"
   std::string pointer(Place place) const;
 
@@ -50,7 +53,7 @@ class SchemaDocument {
     const Json* json = nullptr;
     Place parent = kNoPlace;
     std::string_view name = {};  ///< of a member
-    std::size_t index = 0;  ///< of an item
+    std::size_t index = 0;       ///< of an item
     bool in_list = false;
     std::int32_t base = 0;
   };
@@ -66,7 +69,7 @@ class SchemaDocument {
   bool has_unevaluated_ = false;
   std::vector<Known> places_;
   std::unordered_map<const Json*, Place> known_;
-  std::vector<std::string> bases_;            ///< absolute where any $id is; bases_[0] of the root without $id: ""
+  std::vector<std::string> bases_;  ///< absolute where any $id is; bases_[0] of the root without $id: ""
   std::map<std::string, Place, std::less<>> resources_;  ///< by base
   std::map<std::string, Place, std::less<>> anchors_;    ///< by base + '#' + anchor
 };

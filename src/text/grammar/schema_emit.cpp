@@ -44,7 +44,8 @@ Checked<void> Emitter::write(Term term, NodeId place) {
   dropped_.insert(dropped_.end(), norm.dropped.begin(), norm.dropped.end());
   std::vector<NodeId> options;
   if (auto done = write_scalars(norm, options); !done) return done;
-  for (const Strings& strings : norm.strings) options.push_back(add(StringNode{strings.content, strings.min, strings.max}));
+  for (const Strings& strings : norm.strings)
+    options.push_back(add(StringNode{strings.content, strings.min, strings.max}));
   for (const ArrayShape& shape : norm.arrays) {
     if (auto done = arrays(shape, options); !done) return done;
   }
@@ -151,7 +152,8 @@ std::vector<bool> productive(const Grammar& grammar) {
   std::deque<NodeId> open;
   for (std::size_t i = n; i-- > 0;) {  // what a node needs was mostly made after it
     open.push_back(static_cast<NodeId>(i));
-    each_child(grammar.nodes[i], [&](NodeId child) { parents[static_cast<std::size_t>(child)].push_back(static_cast<NodeId>(i)); });
+    each_child(grammar.nodes[i],
+               [&](NodeId child) { parents[static_cast<std::size_t>(child)].push_back(static_cast<NodeId>(i)); });
   }
   while (!open.empty()) {
     const auto id = static_cast<std::size_t>(open.front());

@@ -1,5 +1,5 @@
-// Emitter: from Terms to the nodes of a Grammar. One node per Term, so recursion and sharing stay as small as the schema.
-// Arrays whose rules one ArrayNode cannot say are written out as alternatives where they are few. One thread.
+// Emitter: from Terms to the nodes of a Grammar. One node per Term, so recursion and sharing stay as small as the
+// schema. Arrays whose rules one ArrayNode cannot say are written out as alternatives where they are few. One thread.
 #pragma once
 
 #include <deque>

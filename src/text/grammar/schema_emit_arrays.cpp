@@ -7,9 +7,9 @@
 namespace barg::text::grammar::schema {
 namespace {
 
-constexpr std::int64_t kPlaces = 8;         // written out one by one
+constexpr std::int64_t kPlaces = 8;  // written out one by one
 constexpr std::size_t kAlternatives = 128;
-constexpr std::size_t kValues = 64;         // of ArrayNode::each_once
+constexpr std::size_t kValues = 64;  // of ArrayNode::each_once
 
 Issue with_place(Issue issue, Place at, const char* keyword) {
   if (issue.at == kNoPlace) issue.at = at;
@@ -87,8 +87,9 @@ Checked<void> Emitter::counted(const ArrayShape& shape, std::vector<NodeId>& opt
     return {};
   }
   if (shape.max < 0 || shape.max > kPlaces) {
-    return unsupported(shape.contains.size() > 1 ? "several at once are enforced only in arrays of at most 8 items"
-                                                 : "beside items of their own places it is enforced only up to 8 items");
+    return unsupported(shape.contains.size() > 1
+                           ? "several at once are enforced only in arrays of at most 8 items"
+                           : "beside items of their own places it is enforced only up to 8 items");
   }
   std::vector<NodeId> written;
   for (std::int64_t size = shape.min; size <= shape.max; ++size) {
@@ -115,8 +116,10 @@ Checked<void> Emitter::counted_by_place(const ArrayShape& shape, std::vector<Nod
     chosen.contains.pop_back();
     for (std::size_t i = 0; i < chosen.prefix.size(); ++i) {
       Term& item = chosen.prefix[i];
-      if ((set >> i & 1U) != 0) item = terms.both(item, rule.what);
-      else if (rule.max >= 0) item = terms.without(item, others[0]);
+      if ((set >> i & 1U) != 0)
+        item = terms.both(item, rule.what);
+      else if (rule.max >= 0)
+        item = terms.without(item, others[0]);
     }
     if (!normaliser_.algebra().settle(chosen)) continue;
     if (auto done = counted_by_place(chosen, options); !done) return done;
@@ -149,7 +152,8 @@ Checked<void> Emitter::unique(const ArrayShape& shape, std::vector<NodeId>& opti
 
 /// Every list of different values, if they are few.
 Checked<void> Emitter::unique_by_place(const ArrayShape& shape, std::vector<NodeId>& options) {
-  if (shape.max < 0 || shape.max > kPlaces) return unsupported("beside items of their own places it is enforced only up to 8 items");
+  if (shape.max < 0 || shape.max > kPlaces)
+    return unsupported("beside items of their own places it is enforced only up to 8 items");
   std::vector<std::vector<Value>> lists{{}};
   std::vector<NodeId> written;
   for (std::int64_t size = 0;; ++size) {

@@ -69,7 +69,8 @@ Checked<bool> Emitter::scalar_values(const Norm& norm, std::vector<Value>& out) 
   if (!language) return std::unexpected(language.error());
   const auto words = dfa_words(**language, kMost);
   if (!words) return false;
-  for (const std::string& word : *words) out.push_back({json_quote(word), add(StringNode{.content = languages.words({word})})});
+  for (const std::string& word : *words)
+    out.push_back({json_quote(word), add(StringNode{.content = languages.words({word})})});
   return true;
 }
 
@@ -119,7 +120,8 @@ Checked<bool> Emitter::structured_values(const Norm& norm, std::vector<Value>& o
 }
 
 /// All choices of one value for each part.
-Checked<std::optional<std::vector<std::vector<Emitter::Value>>>> Emitter::combinations(const std::vector<Term>& parts, int depth) {
+Checked<std::optional<std::vector<std::vector<Emitter::Value>>>> Emitter::combinations(const std::vector<Term>& parts,
+                                                                                       int depth) {
   std::vector<std::vector<Value>> lists{{}};
   for (const Term part : parts) {
     auto values = values_of(part, depth);

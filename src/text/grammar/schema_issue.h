@@ -20,8 +20,8 @@ struct Issue {
     kPending,      ///< asked for while it is being computed: the schema needs itself at the same value
   };
   Kind kind = Kind::kUnsupported;
-  Place at = kNoPlace;   ///< the schema object; filled in by whoever knows it
-  std::string keyword;   ///< empty: not known yet
+  Place at = kNoPlace;  ///< the schema object; filled in by whoever knows it
+  std::string keyword;  ///< empty: not known yet
   std::string reason;
 };
 

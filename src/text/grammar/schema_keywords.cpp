@@ -19,12 +19,12 @@ enum class Value : std::uint8_t {
   kNumber,
   kPositive,
   kSchema,
-  kSchemas,        // a list of at least one
-  kSchemaOrList,   // items before 2020-12
-  kNamedSchemas,   // an object of schemas
-  kNames,          // a list of different strings
-  kNamedNames,     // an object of such lists
-  kDependencies,   // an object of schemas and such lists
+  kSchemas,       // a list of at least one
+  kSchemaOrList,  // items before 2020-12
+  kNamedSchemas,  // an object of schemas
+  kNames,         // a list of different strings
+  kNamedNames,    // an object of such lists
+  kDependencies,  // an object of schemas and such lists
   kTypes,
   kList,
 };
@@ -110,7 +110,8 @@ struct Hint {
   std::string_view text;
 };
 constexpr Hint kHints[] = {
-    {"dependencies", kNew, "it is a keyword of draft 7; dependentRequired and dependentSchemas are those of this draft"},
+    {"dependencies", kNew,
+     "it is a keyword of draft 7; dependentRequired and dependentSchemas are those of this draft"},
     {"additionalItems", k2020, "it is a keyword of older drafts; 'items' beside 'prefixItems' is that of 2020-12"},
     {"prefixItems", k7 | k2019, "it is a keyword of 2020-12; a list in 'items' is that of this draft"},
     {"nullable", kEvery, "it is no keyword of JSON Schema; a list in 'type' with \"null\" says it"},
@@ -119,9 +120,8 @@ constexpr Hint kHints[] = {
 constexpr unsigned bit(Draft draft) { return 1U << static_cast<unsigned>(draft); }
 
 const Row* find_row(std::string_view name, Draft draft) {
-  const auto row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) {
-    return r.keyword.name == name && (r.drafts & bit(draft)) != 0;
-  });
+  const auto row = std::find_if(std::begin(kRows), std::end(kRows),
+                                [&](const Row& r) { return r.keyword.name == name && (r.drafts & bit(draft)) != 0; });
   return row == std::end(kRows) ? nullptr : row;
 }
 
@@ -136,7 +136,8 @@ bool is_count(const Json& v) {
 bool are_names(const Json& v) {
   if (!v.is_array()) return false;
   std::set<std::string_view> seen;
-  return std::ranges::all_of(v.as_array(), [&](const Json& n) { return n.is_string() && seen.insert(n.as_string()).second; });
+  return std::ranges::all_of(v.as_array(),
+                             [&](const Json& n) { return n.is_string() && seen.insert(n.as_string()).second; });
 }
 
 bool is_type_name(const Json& v) {
@@ -158,24 +159,40 @@ bool are_schemas(const Json& v) { return v.is_array() && v.size() > 0 && std::ra
 /// Empty: `v` is such a value.
 std::string_view wants(Value kind, const Json& v) {
   switch (kind) {
-    case Value::kAny: return "";
-    case Value::kString: return v.is_string() ? "" : "a string";
-    case Value::kBool: return v.is_bool() ? "" : "true or false";
-    case Value::kCount: return is_count(v) ? "" : "an integer that is not negative";
-    case Value::kNumber: return v.is_number() ? "" : "a number";
-    case Value::kPositive: return v.is_number() && v.as_double() > 0 ? "" : "a number above 0";
-    case Value::kSchema: return is_schema(v) ? "" : "a schema (an object, true or false)";
-    case Value::kSchemas: return are_schemas(v) ? "" : "a list of schemas, not empty";
+    case Value::kAny:
+      return "";
+    case Value::kString:
+      return v.is_string() ? "" : "a string";
+    case Value::kBool:
+      return v.is_bool() ? "" : "true or false";
+    case Value::kCount:
+      return is_count(v) ? "" : "an integer that is not negative";
+    case Value::kNumber:
+      return v.is_number() ? "" : "a number";
+    case Value::kPositive:
+      return v.is_number() && v.as_double() > 0 ? "" : "a number above 0";
+    case Value::kSchema:
+      return is_schema(v) ? "" : "a schema (an object, true or false)";
+    case Value::kSchemas:
+      return are_schemas(v) ? "" : "a list of schemas, not empty";
     case Value::kSchemaOrList:
-      return is_schema(v) || (v.is_array() && std::ranges::all_of(v.as_array(), is_schema)) ? "" : "a schema or a list of them";
-    case Value::kNamedSchemas: return each_member(v, is_schema) ? "" : "an object of schemas";
-    case Value::kNames: return are_names(v) ? "" : "a list of different strings";
-    case Value::kNamedNames: return each_member(v, are_names) ? "" : "an object of lists of different strings";
+      return is_schema(v) || (v.is_array() && std::ranges::all_of(v.as_array(), is_schema))
+                 ? ""
+                 : "a schema or a list of them";
+    case Value::kNamedSchemas:
+      return each_member(v, is_schema) ? "" : "an object of schemas";
+    case Value::kNames:
+      return are_names(v) ? "" : "a list of different strings";
+    case Value::kNamedNames:
+      return each_member(v, are_names) ? "" : "an object of lists of different strings";
     case Value::kDependencies:
-      return each_member(v, [](const Json& d) { return is_schema(d) || are_names(d); }) ? ""
-                                                                                       : "an object of schemas and of lists of names";
-    case Value::kTypes: return are_types(v) ? "" : "a type's name or a list of different ones";
-    case Value::kList: return v.is_array() ? "" : "a list";
+      return each_member(v, [](const Json& d) { return is_schema(d) || are_names(d); })
+                 ? ""
+                 : "an object of schemas and of lists of names";
+    case Value::kTypes:
+      return are_types(v) ? "" : "a type's name or a list of different ones";
+    case Value::kList:
+      return v.is_array() ? "" : "a list";
   }
   return "";
 }

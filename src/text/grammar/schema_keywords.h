@@ -1,5 +1,5 @@
-// The keywords of each draft: which have no effect, which are enforced, which are refused and why, and of what type their
-// values are. Pure functions, any thread.
+// The keywords of each draft: which have no effect, which are enforced, which are refused and why, and of what type
+// their values are. Pure functions, any thread.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ enum class Role : std::uint8_t {
   kAnnotation,  ///< says nothing about values
   kIdentity,    ///< names places: $id, $defs, ...
   kAssertion,
-  kRefused,     ///< of the draft, but not enforced
+  kRefused,  ///< of the draft, but not enforced
 };
 
 struct Keyword {

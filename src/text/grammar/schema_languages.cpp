@@ -134,6 +134,10 @@ Checked<DfaPtr> range_of(Languages& languages, const NumberRange& range, bool in
 
 }  // namespace
 
+Checked<DfaPtr> integers_spelled(Languages& languages, const std::vector<std::string>& digits) {
+  return languages.concat(languages.words(digits), languages.own(kZeros));
+}
+
 Checked<Numbers> numbers_in(Languages& languages, const NumberRange& range, bool integer) {
   if (!bounded(range) && !integer) return Numbers{.all = true, .some = nullptr};
   auto dfa = range_of(languages, range, integer);
@@ -173,7 +177,8 @@ Checked<DfaPtr> shown(Languages& languages, const Numbers& numbers) {
   return (*fractions)->empty() ? languages.both(numbers.some, languages.own(kFewZeros)) : numbers.some;
 }
 
-Checked<std::optional<std::vector<std::string>>> values(Languages& languages, const Numbers& numbers, std::size_t most) {
+Checked<std::optional<std::vector<std::string>>> values(Languages& languages, const Numbers& numbers,
+                                                        std::size_t most) {
   if (numbers.all) return std::nullopt;
   if (!numbers.some) return std::vector<std::string>{};
   auto canonical = languages.both(numbers.some, languages.own(kCanonical));

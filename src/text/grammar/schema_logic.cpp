@@ -1,4 +1,7 @@
 // Normaliser: the keywords that combine schemas.
+#include <algorithm>
+#include <set>
+
 #include "text/grammar/schema_keywords.h"
 #include "text/grammar/schema_normal.h"
 
@@ -64,14 +67,71 @@ Checked<void> Normaliser::apply_any_of(Work& work) {
 
 // ------------------------------------------------------------------------------------------------ oneOf
 
+namespace {
+
+const ObjectShape::Property* required_property(const ObjectShape& shape, const std::string& name) {
+  const auto it = std::ranges::find(shape.properties, name, &ObjectShape::Property::name);
+  return it == shape.properties.end() || !it->required ? nullptr : &*it;
+}
+
+bool only_objects(const Norm& norm) {
+  return !norm.null && !norm.no && !norm.yes && norm.numbers.none() && norm.strings.empty() && norm.arrays.empty();
+}
+
+bool only_few_strings(const Norm& norm) {
+  return !norm.null && !norm.no && !norm.yes && norm.numbers.none() && norm.arrays.empty() && norm.objects.empty() &&
+         std::ranges::all_of(norm.strings, [](const Strings& s) { return s.content != nullptr; });
+}
+
+}  // namespace
+
+bool Normaliser::told_apart_by(const std::string& name, const std::vector<Norm>& norms, Mode mode) {
+  constexpr std::size_t kMostWords = 64;
+  std::set<std::string> taken;
+  for (const Norm& branch : norms) {
+    std::set<std::string> own;
+    for (const ObjectShape& shape : branch.objects) {
+      const ObjectShape::Property* property = required_property(shape, name);
+      if (property == nullptr) return false;
+      const auto value = norm(property->value, mode);
+      if (!value || !only_few_strings(**value)) return false;
+      for (const Strings& strings : (*value)->strings) {
+        const auto words = dfa_words(*strings.content, kMostWords);
+        if (!words) return false;
+        own.insert(words->begin(), words->end());
+      }
+    }
+    for (const std::string& word : own) {
+      if (!taken.insert(word).second) return false;
+    }
+  }
+  return true;
+}
+
+bool Normaliser::told_apart(const std::vector<Norm>& norms, Mode mode) {
+  if (!std::ranges::all_of(norms, only_objects)) return false;
+  const auto first = std::ranges::find_if(norms, [](const Norm& norm) { return !norm.objects.empty(); });
+  if (first == norms.end()) return true;
+  return std::ranges::any_of(first->objects[0].properties, [&](const ObjectShape::Property& p) {
+    return p.required && told_apart_by(p.name, norms, mode);
+  });
+}
+
 /// Each branch without the others, where they are not disjoint anyway.
 Checked<Norm> Normaliser::one_of(const Norm& known, Place list, Mode mode) {
   auto parts = branches(list, mode);
   if (!parts) return std::unexpected(parts.error());
+  std::vector<Norm> met;
+  for (const Norm* part : *parts) {
+    auto one = algebra_.intersection(known, *part);
+    if (!one) return one;
+    met.push_back(std::move(*one));
+  }
+  const bool disjoint = told_apart(met, mode);
   Norm out;
-  for (std::size_t i = 0; i < parts->size(); ++i) {
-    auto one = algebra_.intersection(known, *(*parts)[i]);
-    for (std::size_t j = 0; one && j < parts->size() && !one->empty(); ++j) {
+  for (std::size_t i = 0; i < met.size(); ++i) {
+    Checked<Norm> one = std::move(met[i]);
+    for (std::size_t j = 0; !disjoint && one && j < met.size() && !one->empty(); ++j) {
       if (i == j) continue;
       auto meet = algebra_.intersection(*one, *(*parts)[j]);
       if (meet && meet->empty()) continue;
@@ -145,7 +205,8 @@ Checked<void> Normaliser::apply_condition(Work& work) {
   return run(work, "if", [&](const Norm& known) { return condition(known, work); });
 }
 
-Checked<Norm> Normaliser::depends(const Norm& known, std::string_view name, const Json* required, Place schema, Mode mode) {
+Checked<Norm> Normaliser::depends(const Norm& known, std::string_view name, const Json* required, Place schema,
+                                  Mode mode) {
   Norm absent = everything();
   absent.objects[0].properties.push_back({.name = std::string(name), .value = kNothing});
   Norm present;

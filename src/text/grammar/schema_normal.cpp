@@ -1,14 +1,15 @@
 #include "text/grammar/schema_normal.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "text/grammar/schema_keywords.h"
 
 namespace barg::text::grammar::schema {
 namespace {
 
-constexpr std::int32_t kDeepest = 150;      // of schemas that ask for each other at the same value
-constexpr std::int32_t kDeepestProof = 4;   // levels of values looked into to see that a Term is empty
+constexpr std::int32_t kDeepest = 150;     // of schemas that ask for each other at the same value
+constexpr std::int32_t kDeepestProof = 4;  // levels of values looked into to see that a Term is empty
 
 /// The schema inside, where the only thing that `schema` says is `not`.
 bool only_not(const Json& schema, Draft draft) {
@@ -110,7 +111,12 @@ Checked<Norm> Normaliser::make_literal(Literal literal, Mode mode) {
   }
   auto positive = this->literal(-literal, Mode::kExact);
   if (!positive) return std::unexpected(positive.error());
-  return algebra_.difference(everything(), **positive);
+  auto rest = algebra_.difference(everything(), **positive);
+  if (rest) return rest;
+  Issue issue = rest.error();
+  std::tie(issue.at, issue.keyword) =
+      claim.place == kNoPlace ? std::pair(document_.root(), std::string("const")) : document_.owner(claim.place);
+  return std::unexpected(std::move(issue));
 }
 
 bool Normaliser::surely_empty(Term term) {

@@ -1,9 +1,9 @@
-// Normaliser: from Terms to Norms. Every keyword is a step that takes what is known of the value so far and cuts it down;
-// what a step cannot do exactly is an Issue, which ends the work or, where widening is allowed, is recorded in the Norm
-// while the step is left out.
+// Normaliser: from Terms to Norms. Every keyword is a step that takes what is known of the value so far and cuts it
+// down; what a step cannot do exactly is an Issue, which ends the work or, where widening is allowed, is recorded in
+// the Norm while the step is left out.
 //
-// Widening is allowed where more values in a part mean more values in the whole. Below `not`, in a condition, in what is
-// taken away for oneOf it is the other way round: there everything is Exact. One thread.
+// Widening is allowed where more values in a part mean more values in the whole. Below `not`, in a condition, in what
+// is taken away for oneOf it is the other way round: there everything is Exact. One thread.
 #pragma once
 
 #include <cstdint>
@@ -87,6 +87,9 @@ class Normaliser {
   Checked<void> apply_dependents(Work& work);
   Checked<Norm> any_of(const Norm& known, Place list, Mode mode);
   Checked<Norm> one_of(const Norm& known, Place list, Mode mode);
+  /// All are objects, and one required property has other strings in each of `norms`.
+  bool told_apart(const std::vector<Norm>& norms, Mode mode);
+  bool told_apart_by(const std::string& name, const std::vector<Norm>& norms, Mode mode);
   Checked<std::vector<const Norm*>> branches(Place list, Mode mode);
   Checked<Norm> condition(const Norm& known, const Work& work);
   /// Where the property `name` is, these are required, and `schema` holds unless it is kNoPlace.

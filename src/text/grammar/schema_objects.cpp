@@ -1,5 +1,7 @@
 // Algebra of objects.
 #include <algorithm>
+#include <bit>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 
@@ -13,6 +15,7 @@ using Other = ObjectShape::Other;
 
 constexpr std::size_t kMostClasses = 64;
 constexpr std::size_t kWordsToTry = 16;
+constexpr std::size_t kWordsToCount = 256;
 
 struct Rule {
   Term value = kNothing;
@@ -53,7 +56,8 @@ std::vector<std::string> names_of(const ObjectShape& a, const ObjectShape& b) {
 /// `shape` with this rule for the name.
 ObjectShape with_rule(const ObjectShape& shape, const std::string& name, Term value, bool required) {
   ObjectShape out = shape;
-  auto it = std::find_if(out.properties.begin(), out.properties.end(), [&](const Property& p) { return p.name == name; });
+  auto it =
+      std::find_if(out.properties.begin(), out.properties.end(), [&](const Property& p) { return p.name == name; });
   if (it == out.properties.end()) {
     out.properties.push_back({.name = name, .evaluated = Rules(shape).of(name).evaluated});
     it = std::prev(out.properties.end());
@@ -61,6 +65,19 @@ ObjectShape with_rule(const ObjectShape& shape, const std::string& name, Term va
   it->value = value;
   it->required = required;
   return out;
+}
+
+/// How many names the others have; a large number where they are not few.
+std::int64_t free_names(const ObjectShape& shape) {
+  constexpr std::int64_t kMany = std::int64_t{1} << 40;
+  std::int64_t count = 0;
+  for (const Other& other : shape.others) {
+    const auto words = other.names ? dfa_words(*other.names, kWordsToCount) : std::nullopt;
+    if (!words) return kMany;
+    const Rules known(shape);
+    count += std::ranges::count_if(*words, [&](const std::string& word) { return !known.names(word); });
+  }
+  return count;
 }
 
 }  // namespace
@@ -89,7 +106,7 @@ bool Algebra::settle(ObjectShape& shape) {
     shape.others.clear();
     possible = required;
   }
-  if (shape.others.empty() && shape.min > possible) return false;
+  if (shape.min > possible && shape.min > possible + free_names(shape)) return false;
   return shape.max < 0 || shape.min <= shape.max;
 }
 
@@ -137,12 +154,44 @@ void Algebra::break_names(const ObjectShape& a, const ObjectShape& b, std::vecto
   for (const std::string& name : names_of(a, b)) {
     const Rule x = in_a.of(name), y = in_b.of(name);
     if (x.value == kNothing) continue;
-    if (y.required && !x.required) keep(with_rule(a, name, kNothing, false), out);
-    for (const Term way : ways_out(x.value, y.value)) keep(with_rule(a, name, way, true), out);
+    // Where `b` needs the name, to lack it is a way out too, and goes together with a value that `b` does not take.
+    const bool may_lack = y.required && !x.required;
+    const std::vector<Term> ways = ways_out(x.value, y.value);
+    if (may_lack && ways.empty()) keep(with_rule(a, name, kNothing, false), out);
+    for (const Term way : ways) keep(with_rule(a, name, way, !may_lack), out);
   }
 }
 
+/// A property that `b`, which has no others, does not know: one more than those of its names that are there. One piece
+/// for each choice of these.
+Checked<void> Algebra::break_closed(const ObjectShape& a, const ObjectShape& b, std::vector<ObjectShape>& out) {
+  constexpr std::size_t kMostFree = 5;
+  if (a.others.empty()) return {};
+  const Rules in_a(a);
+  ObjectShape all = a;
+  std::vector<std::string> free;
+  std::int64_t present = 0;
+  for (const Property& p : b.properties) {
+    const Rule x = in_a.of(p.name);
+    if (x.value == kNothing || p.value == kNothing) continue;
+    ++present;
+    all = with_rule(all, p.name, x.value, true);
+    if (!p.required && !x.required) free.push_back(p.name);
+  }
+  if (free.size() > kMostFree) return unsupported("'a property that is not declared' cannot be said");
+  for (unsigned absent = 0; absent < 1U << free.size(); ++absent) {
+    ObjectShape piece = all;
+    for (std::size_t i = 0; i < free.size(); ++i) {
+      if ((absent >> i & 1U) != 0) piece = with_rule(piece, free[i], kNothing, false);
+    }
+    piece.min = std::max(a.min, present - std::popcount(absent) + 1);
+    keep(std::move(piece), out);
+  }
+  return {};
+}
+
 Checked<void> Algebra::break_others(const ObjectShape& a, const ObjectShape& b, std::vector<ObjectShape>& out) {
+  if (b.others.empty()) return break_closed(a, b, out);
   const DfaPtr named = languages_.words(names_of(a, b));
   const auto break_class = [&](const Other& x, const DfaPtr& names, Term rule) -> Checked<void> {
     if (terms_.implies(x.value, rule)) return {};

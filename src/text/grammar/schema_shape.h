@@ -1,5 +1,5 @@
-// Shapes: sets of JSON values of one type, as the rules of a schema describe them, with Terms for the values inside; and
-// Norm, the normal form of a Term: a union of shapes. Plain data.
+// Shapes: sets of JSON values of one type, as the rules of a schema describe them, with Terms for the values inside;
+// and Norm, the normal form of a Term: a union of shapes. Plain data.
 //
 // "Evaluated" marks what unevaluatedProperties and unevaluatedItems need to know: that a keyword here has looked at the
 // property or item. It is no part of which values are in the set.
@@ -42,7 +42,7 @@ struct ObjectShape {
     std::string name;
     Term value = kAnything;  ///< kNothing and not required: the property is forbidden
     bool required = false;
-    bool declared = false;   ///< named by `properties`, whose order counts
+    bool declared = false;  ///< named by `properties`, whose order counts
     bool evaluated = false;
     bool operator==(const Property&) const = default;
   };

@@ -1,6 +1,7 @@
 // Normaliser: one schema object, keyword by keyword, and the keywords of scalars.
 #include <algorithm>
 
+#include "base/utf8.h"
 #include "text/grammar/formats.h"
 #include "text/grammar/schema_keywords.h"
 #include "text/grammar/schema_normal.h"
@@ -70,10 +71,10 @@ Checked<Norm> Normaliser::make_schema(Place place, Mode mode) {
   }
   using Apply = Checked<void> (Normaliser::*)(Work&);
   constexpr Apply kSteps[] = {
-      &Normaliser::refuse_unknown,  &Normaliser::apply_types,      &Normaliser::apply_numbers,
-      &Normaliser::apply_strings,   &Normaliser::apply_arrays,     &Normaliser::apply_in_order,
-      &Normaliser::apply_any_of,    &Normaliser::apply_not,        &Normaliser::apply_dependents,
-      &Normaliser::apply_condition, &Normaliser::apply_one_of,     &Normaliser::apply_unevaluated,
+      &Normaliser::refuse_unknown,  &Normaliser::apply_types,  &Normaliser::apply_numbers,
+      &Normaliser::apply_strings,   &Normaliser::apply_arrays, &Normaliser::apply_in_order,
+      &Normaliser::apply_any_of,    &Normaliser::apply_not,    &Normaliser::apply_dependents,
+      &Normaliser::apply_condition, &Normaliser::apply_one_of, &Normaliser::apply_unevaluated,
   };
   for (const Apply step : kSteps) {
     if (auto done = (this->*step)(work); !done) return std::unexpected(done.error());
@@ -105,8 +106,7 @@ Checked<void> Normaliser::refuse_unknown(Work& work) {
   for (const Json::Member& m : work.schema.as_object()) {
     const Keyword* keyword = find_keyword(m.first, document_.draft());
     if (keyword != nullptr && keyword->role != Role::kRefused) continue;
-    const std::string why =
-        keyword == nullptr ? why_unknown(m.first, document_.draft()) : std::string(keyword->reason);
+    const std::string why = keyword == nullptr ? why_unknown(m.first, document_.draft()) : std::string(keyword->reason);
     auto refused = run(work, m.first, [&](const Norm&) -> Checked<Norm> { return unsupported(why); });
     if (!refused) return refused;
   }
@@ -120,7 +120,8 @@ void Normaliser::note_without_effect(const Work& work) {
   const auto has = [&](std::string_view keyword) { return work.schema.find(keyword) != nullptr; };
   if (document_.draft() == Draft::k7 && has("$ref")) {
     for (const Json::Member& m : work.schema.as_object()) {
-      if (m.first != "$ref" && has_effect(m.first, Draft::k7)) note(m.first, "draft 7 ignores what stands beside a $ref");
+      if (m.first != "$ref" && has_effect(m.first, Draft::k7))
+        note(m.first, "draft 7 ignores what stands beside a $ref");
     }
     return;
   }
@@ -131,7 +132,8 @@ void Normaliser::note_without_effect(const Work& work) {
   for (const std::string keyword : {"minContains", "maxContains"}) {
     if (has(keyword) && !has("contains")) note(keyword, "there is no 'contains'");
   }
-  if (const Json* items = work.schema.find("items"); has("additionalItems") && (items == nullptr || !items->is_array())) {
+  if (const Json* items = work.schema.find("items");
+      has("additionalItems") && (items == nullptr || !items->is_array())) {
     note("additionalItems", "'items' is no list");
   }
 }
@@ -176,8 +178,7 @@ Checked<void> Normaliser::apply_numbers(Work& work) {
       return algebra_.intersection(known, *numbers);
     });
   };
-  for (const std::string_view keyword :
-       {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}) {
+  for (const std::string_view keyword : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}) {
     const Json* value = work.schema.find(keyword);
     if (value == nullptr) continue;
     const std::string text = dump_json(*value);
@@ -209,7 +210,7 @@ Checked<Norm> format_norm(Languages& languages, const std::string& name) {
   }
   if (name == "password") return everything();  // OpenAPI: a hint to hide what is typed
   DfaPtr dfa = format_dfa(name);
-  if (!dfa) return unsupported("the format '" + name.substr(0, 60) + "' is not known");
+  if (!dfa) return unsupported("the format '" + repair_utf8(std::string_view(name).substr(0, 60)) + "' is not known");
   return if_string({.content = std::move(dfa)});
 }
 

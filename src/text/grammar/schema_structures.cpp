@@ -133,7 +133,8 @@ Checked<ObjectShape> Normaliser::names_shape(const Work& work, bool with_pattern
       auto dfa = languages_.pattern(std::string(pattern));
       if (!dfa) return std::unexpected(Issue{dfa.error().kind, work.place, "patternProperties", dfa.error().reason});
       auto finer = refined(languages_, terms_, classes, *dfa, terms_.schema(place));
-      if (!finer) return std::unexpected(Issue{finer.error().kind, work.place, "patternProperties", finer.error().reason});
+      if (!finer)
+        return std::unexpected(Issue{finer.error().kind, work.place, "patternProperties", finer.error().reason});
       classes = std::move(*finer);
     }
   }
@@ -142,12 +143,14 @@ Checked<ObjectShape> Normaliser::names_shape(const Work& work, bool with_pattern
   const bool marks = document_.has_unevaluated();
   const bool rest = with_patterns && has("additionalProperties");
   for (const NameClass& c : classes) {
-    const Term value = c.matched || !rest ? c.value : terms_.schema(document_.member(work.place, "additionalProperties"));
+    const Term value =
+        c.matched || !rest ? c.value : terms_.schema(document_.member(work.place, "additionalProperties"));
     shape.others.push_back({.names = c.names, .value = value, .evaluated = marks && (c.matched || rest)});
   }
   if (!has("properties")) return shape;
   for (const auto& [name, place] : document_.members(document_.member(work.place, "properties"))) {
-    ObjectShape::Property property{.name = std::string(name), .value = terms_.schema(place), .declared = true, .evaluated = marks};
+    ObjectShape::Property property{
+        .name = std::string(name), .value = terms_.schema(place), .declared = true, .evaluated = marks};
     for (const NameClass& c : classes) {
       const bool here = c.matched && c.names->matches(name);
       if (here) property.value = terms_.both(property.value, c.value);
@@ -200,7 +203,8 @@ Checked<void> Normaliser::apply_objects(Work& work) {
   }
   if (const Json* required = work.schema.find("required")) {
     ObjectShape shape;
-    for (const Json& name : required->as_array()) shape.properties.push_back({.name = name.as_string(), .required = true});
+    for (const Json& name : required->as_array())
+      shape.properties.push_back({.name = name.as_string(), .required = true});
     if (auto done = meet("required", std::move(shape)); !done) return done;
   }
   if (const auto count = count_of(work.schema, "minProperties")) {
@@ -222,7 +226,8 @@ Checked<void> Normaliser::apply_objects(Work& work) {
 
 Checked<void> Normaliser::apply_unevaluated(Work& work) {
   constexpr std::string_view kIncomplete = "what has been evaluated is not known where other keywords are left out";
-  const auto step = [&](std::string_view keyword, const std::function<Checked<void>(Norm&, Term)>& apply) -> Checked<void> {
+  const auto step = [&](std::string_view keyword,
+                        const std::function<Checked<void>(Norm&, Term)>& apply) -> Checked<void> {
     if (work.schema.find(keyword) == nullptr) return {};
     const Term value = terms_.schema(document_.member(work.place, keyword));
     return run(work, keyword, [&](const Norm& known) -> Checked<Norm> {

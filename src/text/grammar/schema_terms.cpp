@@ -46,7 +46,8 @@ bool Terms::implies(Term a, Term b) const {
   if (a == kNothing || b == kAnything) return true;
   if (b == kNothing) return false;
   const std::vector<Literal>& have = literals(a);
-  return std::ranges::all_of(literals(b), [&](Literal l) { return std::find(have.begin(), have.end(), l) != have.end(); });
+  return std::ranges::all_of(literals(b),
+                             [&](Literal l) { return std::find(have.begin(), have.end(), l) != have.end(); });
 }
 
 Term Terms::intern(std::vector<Literal> literals) {

@@ -1,6 +1,7 @@
-// Terms: what is asked of one value, by name. A Literal is a schema of the document, a constant, or the negation of either;
-// a Term is a conjunction of Literals. Equal conjunctions are one Term, so that recursion closes and work is remembered.
-// Terms stay unevaluated (schema_normal.h does that) until someone needs to know what they mean. One thread.
+// Terms: what is asked of one value, by name. A Literal is a schema of the document, a constant, or the negation of
+// either; a Term is a conjunction of Literals. Equal conjunctions are one Term, so that recursion closes and work is
+// remembered. Terms stay unevaluated (schema_normal.h does that) until someone needs to know what they mean. One
+// thread.
 #pragma once
 
 #include <cstddef>

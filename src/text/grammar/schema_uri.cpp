@@ -76,8 +76,7 @@ std::pair<std::string_view, std::string_view> split_fragment(std::string_view ur
 std::string resolve_uri(std::string_view base_text, std::string_view reference_text) {
   const auto [reference_body, fragment] = split_fragment(reference_text);
   const std::string_view base_body = split_fragment(base_text).first;
-  const std::string tail =
-      reference_text.size() > reference_body.size() ? "#" + std::string(fragment) : std::string();
+  const std::string tail = reference_text.size() > reference_body.size() ? "#" + std::string(fragment) : std::string();
   if (reference_body.empty()) return std::string(base_body) + tail;
   const Uri base = split(base_body);
   Uri to = split(reference_body);

@@ -1,5 +1,5 @@
-// barg_grammar_batch: schemas and texts on stdin, one JSON object a line, answers on stdout, for tests that generate many
-// (tests/python/test_schema_random.py):
+// barg_grammar_batch: schemas and texts on stdin, one JSON object a line, answers on stdout, for tests that generate
+// many (tests/python/test_schema_random.py):
 //
 //   {"schema": ..., "draft": "7", "lenient": false, "texts": ["...", ...]}
 //   {"accepted": [true, ...], "unenforced": [{"pointer", "keyword", "reason"}, ...], "ms": 1.5}

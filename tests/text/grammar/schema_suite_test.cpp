@@ -1,6 +1,6 @@
-// JSON-Schema-Test-Suite, drafts 7 and 2020-12: each schema is refused by name of a keyword, or all of its valid and none
-// of its invalid instances are accepted. The table of what is accepted is part of the documentation and checked here;
-// BARG_TEST_WRITE_DOCS=1 writes it.
+// JSON-Schema-Test-Suite, drafts 7 and 2020-12: each schema is refused by name of a keyword, or all of its valid and
+// none of its invalid instances are accepted. The table of what is accepted is part of the documentation and checked
+// here; BARG_TEST_WRITE_DOCS=1 writes it.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -21,18 +21,63 @@ constexpr std::string_view kBegin = "<!-- coverage: begin -->\n";
 constexpr std::string_view kEnd = "<!-- coverage: end -->\n";
 
 /// Keywords that Barg says it enforces (or that need no enforcement), in all drafts.
-const std::set<std::string> kPromised = {
-    "$schema", "$id", "$comment", "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly",
-    "$ref", "$defs", "definitions", "$anchor", "allOf", "anyOf", "oneOf", "const", "enum", "type", "properties",
-    "required", "additionalProperties", "patternProperties", "propertyNames", "minProperties", "maxProperties", "items",
-    "prefixItems", "additionalItems", "minItems", "maxItems", "contains", "minContains", "maxContains", "uniqueItems",
-    "minLength", "maxLength", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
-    "multipleOf", "if", "then", "else", "not", "dependentRequired", "dependentSchemas", "dependencies"};
-const std::set<std::string> kSilent = {"$schema", "$id", "$comment", "title", "description", "default", "examples",
-                                       "deprecated", "readOnly", "writeOnly", "$defs", "definitions"};
-const std::set<std::string> kFormats = {"date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6",
-                                        "uuid", "uri", "uri-reference", "uri-template", "json-pointer",
-                                        "relative-json-pointer"};
+const std::set<std::string> kPromised = {"$schema",
+                                         "$id",
+                                         "$comment",
+                                         "title",
+                                         "description",
+                                         "default",
+                                         "examples",
+                                         "deprecated",
+                                         "readOnly",
+                                         "writeOnly",
+                                         "$ref",
+                                         "$defs",
+                                         "definitions",
+                                         "$anchor",
+                                         "allOf",
+                                         "anyOf",
+                                         "oneOf",
+                                         "const",
+                                         "enum",
+                                         "type",
+                                         "properties",
+                                         "required",
+                                         "additionalProperties",
+                                         "patternProperties",
+                                         "propertyNames",
+                                         "minProperties",
+                                         "maxProperties",
+                                         "items",
+                                         "prefixItems",
+                                         "additionalItems",
+                                         "minItems",
+                                         "maxItems",
+                                         "contains",
+                                         "minContains",
+                                         "maxContains",
+                                         "uniqueItems",
+                                         "minLength",
+                                         "maxLength",
+                                         "pattern",
+                                         "format",
+                                         "minimum",
+                                         "maximum",
+                                         "exclusiveMinimum",
+                                         "exclusiveMaximum",
+                                         "multipleOf",
+                                         "if",
+                                         "then",
+                                         "else",
+                                         "not",
+                                         "dependentRequired",
+                                         "dependentSchemas",
+                                         "dependencies"};
+const std::set<std::string> kSilent = {"$schema",  "$id",        "$comment", "title",     "description", "default",
+                                       "examples", "deprecated", "readOnly", "writeOnly", "$defs",       "definitions"};
+const std::set<std::string> kFormats = {
+    "date", "time", "date-time", "duration",      "email",        "hostname",     "ipv4",
+    "ipv6", "uuid", "uri",       "uri-reference", "uri-template", "json-pointer", "relative-json-pointer"};
 
 /// Keywords of a schema and of all schemas in it, and its $id and $ref.
 struct Vocabulary {
@@ -46,8 +91,8 @@ struct Vocabulary {
       if (m.first == "$id" && m.second.is_string()) ids.insert(last_part(m.second.as_string()));
       if (m.first == "$ref" && m.second.is_string()) refs.insert(m.second.as_string());
       if (m.first == "format") unknown_format |= !kFormats.contains(m.second.as_string());
-      const std::set<std::string> named = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas",
-                                           "dependencies"};
+      const std::set<std::string> named = {"properties",  "patternProperties", "$defs",
+                                           "definitions", "dependentSchemas",  "dependencies"};
       const std::set<std::string> data = {"enum", "const", "default", "examples", "dependentRequired"};
       if (data.contains(m.first)) continue;
       if (named.contains(m.first) && m.second.is_object()) {
@@ -65,9 +110,8 @@ struct Vocabulary {
     return uri.substr(uri.find_last_of("/:") + 1);
   }
   bool inside() const {
-    return std::ranges::all_of(refs, [&](const std::string& ref) {
-      return ref.starts_with('#') || ids.contains(last_part(ref));
-    });
+    return std::ranges::all_of(
+        refs, [&](const std::string& ref) { return ref.starts_with('#') || ids.contains(last_part(ref)); });
   }
   bool promised() const { return !unknown_format && inside() && std::ranges::includes(kPromised, keywords); }
 };
@@ -94,7 +138,8 @@ class Suite : public ::testing::Test {
       for (const Json& test : group.find("tests")->as_array()) {
         EXPECT_FALSE(nothing && test.find("valid")->as_bool()) << name << ": " << test.find("description")->as_string();
       }
-      if (std::getenv("BARG_TEST_SHOW_REFUSED") != nullptr) std::cout << name << "\n    " << compiled.error.message << "\n";
+      if (std::getenv("BARG_TEST_SHOW_REFUSED") != nullptr)
+        std::cout << name << "\n    " << compiled.error.message << "\n";
       return;
     }
     for (const Json& test : group.find("tests")->as_array()) {
@@ -166,7 +211,8 @@ TEST_F(Suite, EverySchemaIsRefusedByNameOrExact) {
   run_folder("draft7", {.draft = Draft::k7});
   run_folder("draft2020-12", {.draft = Draft::k2020});
   const std::string shown = table();
-  std::cout << shown << "all schemas: " << all_.accepted << " of " << all_.schemas << ", " << instances_ << " instances\n";
+  std::cout << shown << "all schemas: " << all_.accepted << " of " << all_.schemas << ", " << instances_
+            << " instances\n";
   EXPECT_GT(instances_, 1000);
   EXPECT_GE(promised_.accepted * 100, promised_.schemas * 85);
   compare_with_docs(shown);
@@ -174,7 +220,8 @@ TEST_F(Suite, EverySchemaIsRefusedByNameOrExact) {
 
 TEST_F(Suite, TheOptionalOnesToo) {
   if (barg::test::shared_data("json-schema/draft7").empty()) GTEST_SKIP() << barg::test::kNoShared;
-  for (const std::string folder : {"draft7/optional", "draft7/optional/format"}) run_folder(folder, {.draft = Draft::k7});
+  for (const std::string folder : {"draft7/optional", "draft7/optional/format"})
+    run_folder(folder, {.draft = Draft::k7});
   for (const std::string folder : {"draft2020-12/optional", "draft2020-12/optional/format"}) {
     run_folder(folder, {.draft = Draft::k2020});
   }

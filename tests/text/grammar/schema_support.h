@@ -1,5 +1,5 @@
-// What the tests of the schema front end share: compiled schemas that say whether they take a value, in several spellings,
-// by the machine and, written again, by the nodes.
+// What the tests of the schema front end share: compiled schemas that say whether they take a value, in several
+// spellings, by the machine and, written again, by the nodes.
 #pragma once
 
 #include <algorithm>
@@ -47,7 +47,8 @@ inline Json plain_integers(const Json& value) {
   }
   if (value.type() != Json::Type::kDouble) return value;
   const double number = value.as_double();
-  const bool whole = number > -9e15 && number < 9e15 && number == static_cast<double>(static_cast<std::int64_t>(number));
+  const bool whole =
+      number > -9e15 && number < 9e15 && number == static_cast<double>(static_cast<std::int64_t>(number));
   return whole ? Json(static_cast<long long>(number)) : value;
 }
 
@@ -155,7 +156,8 @@ class Denotes {
       });
       if (!known) return false;
     }
-    return std::ranges::all_of(n.properties, [&](const ObjectNode::Property& p) { return !p.required || v.find(p.name) != nullptr; });
+    return std::ranges::all_of(n.properties,
+                               [&](const ObjectNode::Property& p) { return !p.required || v.find(p.name) != nullptr; });
   }
   template <class Other>
   bool is(const Other&, const Json&) const {
@@ -182,7 +184,7 @@ class Schema {
     machine = std::move(*made);
   }
   template <class Text>
-    requires std::convertible_to<const Text&, std::string_view>
+  requires std::convertible_to<const Text&, std::string_view>
   explicit Schema(const Text& schema, SchemaOptions options = {}) : Schema(json_of(schema), options) {}
 
   bool ok() const { return machine != nullptr; }
@@ -191,8 +193,8 @@ class Schema {
   /// Whether this one value is taken; "?" where spellings or the two readers disagree.
   std::string value(const Json& value) const {
     const bool by_nodes = Denotes(enforced.grammar)(value);
-    for (const JsonStyle& style : {JsonStyle{}, JsonStyle{.spaces = true}, JsonStyle{.indent = 2},
-                                   JsonStyle{.ensure_ascii = true}}) {
+    for (const JsonStyle& style :
+         {JsonStyle{}, JsonStyle{.spaces = true}, JsonStyle{.indent = 2}, JsonStyle{.ensure_ascii = true}}) {
       if (text(dump_json(value, style)) != by_nodes) return "? " + dump_json(value, style);
     }
     return by_nodes ? "yes" : "no";

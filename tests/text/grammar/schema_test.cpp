@@ -15,7 +15,8 @@ void expect_refused(std::string_view schema, std::string_view pointer, std::stri
   const Schema compiled(schema, options);
   ASSERT_FALSE(compiled.ok()) << schema;
   EXPECT_EQ(compiled.error.code, code) << compiled.error.message;
-  EXPECT_NE(compiled.error.message.find("at " + std::string(pointer) + ","), std::string::npos) << compiled.error.message;
+  EXPECT_NE(compiled.error.message.find("at " + std::string(pointer) + ","), std::string::npos)
+      << compiled.error.message;
   EXPECT_NE(compiled.error.message.find("'" + std::string(keyword) + "'"), std::string::npos) << compiled.error.message;
 }
 
@@ -31,36 +32,48 @@ void expect_texts(std::string_view schema, const std::vector<std::string>& yes, 
 TEST(SchemaFrontEnd, Scalars) {
   expect_texts(R"({"type":"integer","minimum":3,"maximum":12})", {"3", "12", "7.0"}, {"2", "13", "07", "7.5", "\"7\""});
   expect_texts(R"({"type":"number"})", {"0", "-1.5", "1e9"}, {".5", "1.", "true", "01"});
-  expect_texts(R"({"enum":[1,"a",null,false,[1,{"b":2}]]})", {"1", "1.0", "\"a\"", "\"\\u0061\"", "null", "false", "[1, {\"b\": 2}]"},
+  expect_texts(R"({"enum":[1,"a",null,false,[1,{"b":2}]]})",
+               {"1", "1.0", "\"a\"", "\"\\u0061\"", "null", "false", "[1, {\"b\": 2}]"},
                {"2", "true", "\"b\"", "[1]", "[1,{\"b\":3}]"});
-  expect_texts(R"({"type":"string","minLength":2,"maxLength":3})", {"\"ab\"", "\"äöü\"", R"("\n\ud83c\udf43")"}, {"\"a\"", "\"abcd\""});
-  expect_texts(R"({"type":"string","pattern":"^a+$","maxLength":2})", {"\"a\"", "\"aa\""}, {"\"\"", "\"aaa\"", "\"ab\""});
+  expect_texts(R"({"type":"string","minLength":2,"maxLength":3})", {"\"ab\"", "\"äöü\"", R"("\n\ud83c\udf43")"},
+               {"\"a\"", "\"abcd\""});
+  expect_texts(R"({"type":"string","pattern":"^a+$","maxLength":2})", {"\"a\"", "\"aa\""},
+               {"\"\"", "\"aaa\"", "\"ab\""});
   expect_texts(R"({"type":["integer","null"]})", {"null", "5"}, {"\"5\"", "5.5", "{}"});
-  expect_texts(R"({"type":"number","multipleOf":0.01,"minimum":0,"exclusiveMaximum":1})", {"0", "0.25", "0.99"}, {"1", "0.255", "-0.01"});
+  expect_texts(R"({"type":"number","multipleOf":0.01,"minimum":0,"exclusiveMaximum":1})", {"0", "0.25", "0.99"},
+               {"1", "0.255", "-0.01"});
   expect_texts(R"({"type":"integer","format":"int32"})", {"2147483647"}, {"2147483648"});
 }
 
 TEST(SchemaFrontEnd, DeclaredPropertiesComeInTheirOrderThenOthers) {
   expect_texts(R"({"type":"object","properties":{"b":{"type":"integer"},"a":{"type":"string"}},"required":["a"]})",
                {R"({"b":1,"a":"x"})", R"({"a":"x"})", R"({"a":"x","z":1,"c":[]})", R"({"a":"x","c":[],"z":1})"},
-               {R"({"a":"x","b":1})", R"({"b":1})", R"({"z":1,"a":"x"})", R"({"a":"x","a":"y"})", R"({"a":"x","z":1,"\u007a":2})"});
+               {R"({"a":"x","b":1})", R"({"b":1})", R"({"z":1,"a":"x"})", R"({"a":"x","a":"y"})",
+                R"({"a":"x","z":1,"\u007a":2})"});
   // What is only required comes behind what is declared.
-  expect_texts(R"({"required":["r"],"properties":{"p":{}},"type":"object"})", {R"({"p":1,"r":2})"}, {R"({"r":2,"p":1})"});
+  expect_texts(R"({"required":["r"],"properties":{"p":{}},"type":"object"})", {R"({"p":1,"r":2})"},
+               {R"({"r":2,"p":1})"});
   // A base of allOf or $ref stands where the schema names it.
   expect_texts(R"({"type":"object","allOf":[{"$ref":"#/$defs/base"}],"properties":{"own":{}},
                    "$defs":{"base":{"properties":{"id":{"type":"integer"}},"required":["id"]}}})",
                {R"({"id":1,"own":2})"}, {R"({"own":2,"id":1})", R"({"own":2})"});
-  expect_texts(R"({"type":"object","properties":{"own":{}},"allOf":[{"properties":{"id":{}}}]})", {R"({"own":2,"id":1})"}, {R"({"id":1,"own":2})"});
+  expect_texts(R"({"type":"object","properties":{"own":{}},"allOf":[{"properties":{"id":{}}}]})",
+               {R"({"own":2,"id":1})"}, {R"({"id":1,"own":2})"});
 }
 
 TEST(SchemaFrontEnd, NamesOfProperties) {
-  expect_texts(R"({"type":"object","properties":{"a":{"type":"integer"}},"patternProperties":{"^x":{"type":"string"},"y$":{"minLength":2}},
+  expect_texts(
+      R"({"type":"object","properties":{"a":{"type":"integer"}},"patternProperties":{"^x":{"type":"string"},"y$":{"minLength":2}},
                    "additionalProperties":false})",
-               {R"({"a":1,"x":"s","xy":"st","y":"st"})", "{}", R"({"y":1})"}, {R"({"xy":"s"})", R"({"b":1})", R"({"x":1})", R"({"y":"s"})"});
-  expect_texts(R"({"type":"object","propertyNames":{"pattern":"^[a-z]{2,3}$"},"additionalProperties":{"type":"integer"}})",
-               {R"({"ab":1,"abc":2})"}, {R"({"a":1})", R"({"abcd":1})", R"({"ab":"1"})"});
-  expect_texts(R"({"type":"object","minProperties":1,"maxProperties":2})", {R"({"a":1})", R"({"a":1,"b":2})"}, {"{}", R"({"a":1,"b":2,"c":3})"});
-  expect_texts(R"({"type":"object","properties":{"no":false}})", {"{}", R"({"yes":1})"}, {R"({"no":1})", R"({"yes":1,"no":1})"});
+      {R"({"a":1,"x":"s","xy":"st","y":"st"})", "{}", R"({"y":1})"},
+      {R"({"xy":"s"})", R"({"b":1})", R"({"x":1})", R"({"y":"s"})"});
+  expect_texts(
+      R"({"type":"object","propertyNames":{"pattern":"^[a-z]{2,3}$"},"additionalProperties":{"type":"integer"}})",
+      {R"({"ab":1,"abc":2})"}, {R"({"a":1})", R"({"abcd":1})", R"({"ab":"1"})"});
+  expect_texts(R"({"type":"object","minProperties":1,"maxProperties":2})", {R"({"a":1})", R"({"a":1,"b":2})"},
+               {"{}", R"({"a":1,"b":2,"c":3})"});
+  expect_texts(R"({"type":"object","properties":{"no":false}})", {"{}", R"({"yes":1})"},
+               {R"({"no":1})", R"({"yes":1,"no":1})"});
 }
 
 TEST(SchemaFrontEnd, Arrays) {
@@ -69,9 +82,11 @@ TEST(SchemaFrontEnd, Arrays) {
   expect_texts(R"({"type":"array","contains":{"const":1},"minContains":2,"maxContains":3,"items":{"type":"integer"}})",
                {"[1,1]", "[2,1,3,1,1]"}, {"[1]", "[1,1,1,1]", "[1,1,\"a\"]"});
   expect_texts(R"({"type":"array","items":{"enum":["a","b","c"]},"uniqueItems":true,"minItems":2})",
-               {R"(["a","b"])", R"(["c","a","b"])"}, {R"(["a"])", R"(["a","a"])", R"(["a","\u0061"])", R"(["a","b","c","a"])"});
-  expect_texts(R"({"type":"array","prefixItems":[{"type":"boolean"},{"type":"boolean"}],"items":false,"uniqueItems":true})",
-               {"[]", "[true]", "[true,false]"}, {"[true,true]", "[1]"});
+               {R"(["a","b"])", R"(["c","a","b"])"},
+               {R"(["a"])", R"(["a","a"])", R"(["a","\u0061"])", R"(["a","b","c","a"])"});
+  expect_texts(
+      R"({"type":"array","prefixItems":[{"type":"boolean"},{"type":"boolean"}],"items":false,"uniqueItems":true})",
+      {"[]", "[true]", "[true,false]"}, {"[true,true]", "[1]"});
   expect_texts(R"({"type":"array","prefixItems":[{"type":"string"}],"contains":{"type":"integer"},"maxItems":3})",
                {R"(["a",1])", R"(["a","b",2])", "[\"a\",1,1]"}, {R"(["a"])", R"(["a","b","c"])", "[1]"});
 }
@@ -81,7 +96,8 @@ TEST(SchemaFrontEnd, References) {
                    "kids":{"type":"array","items":{"$ref":"#/$defs/tree"}}},"required":["v"],"additionalProperties":false}}})",
                {R"({"v":1})", R"({"v":1,"kids":[{"v":2,"kids":[{"v":3}]}]})"}, {R"({"v":1,"kids":[{"kids":[]}]})"});
   // Siblings count since 2019-09; draft 7 ignores them and says so.
-  constexpr std::string_view kSiblings = R"({"properties":{"a":{"$ref":"#/definitions/i","maximum":5}},"definitions":{"i":{"type":"integer"}}})";
+  constexpr std::string_view kSiblings =
+      R"({"properties":{"a":{"$ref":"#/definitions/i","maximum":5}},"definitions":{"i":{"type":"integer"}}})";
   expect_texts(kSiblings, {R"({"a":5})"}, {R"({"a":6})", R"({"a":1.5})"});
   expect_texts(kSiblings, {R"({"a":6})"}, {R"({"a":1.5})"}, {.draft = Draft::k7});
   const Schema old(kSiblings, {.draft = Draft::k7});
@@ -93,17 +109,23 @@ TEST(SchemaFrontEnd, References) {
   expect_texts(R"({"allOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/b"}],
                    "$defs":{"a":{"type":"object","properties":{"n":{"$ref":"#/$defs/a"},"x":{"type":"integer"}},"required":["x"]},
                             "b":{"type":"object","properties":{"n":{"$ref":"#/$defs/b"},"x":{"minimum":3}}}}})",
-               {R"({"x":3})", R"({"n":{"n":{"x":4},"x":5},"x":3})"}, {R"({"x":2})", R"({"n":{"x":2},"x":3})", R"({"n":{},"x":3})"});
+               {R"({"x":3})", R"({"n":{"n":{"x":4},"x":5},"x":3})"},
+               {R"({"x":2})", R"({"n":{"x":2},"x":3})", R"({"n":{},"x":3})"});
 }
 
 TEST(SchemaFrontEnd, Combinations) {
-  expect_texts(R"({"allOf":[{"type":"string"},{"maxLength":3},{"pattern":"^a"}]})", {"\"abc\""}, {"\"abcd\"", "\"b\"", "1"});
-  expect_texts(R"({"anyOf":[{"type":"integer"},{"type":"string","maxLength":1}],"enum":[1,2.5,"a","ab"]})", {"1", "\"a\""}, {"2.5", "\"ab\"", "2"});
-  expect_texts(R"({"oneOf":[{"type":"number","multipleOf":3},{"type":"number","multipleOf":5}]})", {"3", "5", "9"}, {"15", "0", "1"});
+  expect_texts(R"({"allOf":[{"type":"string"},{"maxLength":3},{"pattern":"^a"}]})", {"\"abc\""},
+               {"\"abcd\"", "\"b\"", "1"});
+  expect_texts(R"({"anyOf":[{"type":"integer"},{"type":"string","maxLength":1}],"enum":[1,2.5,"a","ab"]})",
+               {"1", "\"a\""}, {"2.5", "\"ab\"", "2"});
+  expect_texts(R"({"oneOf":[{"type":"number","multipleOf":3},{"type":"number","multipleOf":5}]})", {"3", "5", "9"},
+               {"15", "0", "1"});
   expect_texts(R"({"oneOf":[{"properties":{"kind":{"const":"a"},"x":{"type":"integer"}},"required":["kind","x"]},
                             {"properties":{"kind":{"const":"b"},"y":{"type":"string"}},"required":["kind","y"]}],"type":"object"})",
-               {R"({"kind":"a","x":1})", R"({"kind":"b","y":"s","x":"any"})"}, {R"({"kind":"a","y":"s"})", R"({"kind":"c"})", R"({"x":1})"});
-  expect_texts(R"({"type":"object","oneOf":[{"required":["a"]},{"required":["b"]}]})", {R"({"a":1})", R"({"b":1})"}, {"{}", R"({"a":1,"b":1})"});
+               {R"({"kind":"a","x":1})", R"({"kind":"b","y":"s","x":"any"})"},
+               {R"({"kind":"a","y":"s"})", R"({"kind":"c"})", R"({"x":1})"});
+  expect_texts(R"({"type":"object","oneOf":[{"required":["a"]},{"required":["b"]}]})", {R"({"a":1})", R"({"b":1})"},
+               {"{}", R"({"a":1,"b":1})"});
   expect_texts(R"({"not":{"type":["object","array"]}})", {"1", "\"x\"", "null"}, {"{}", "[]"});
   expect_texts(R"({"type":"string","not":{"enum":["a","b"]}})", {"\"c\"", "\"ab\""}, {"\"a\"", "\"b\"", "1"});
   expect_texts(R"({"type":"object","properties":{"c":{"enum":["US","DE"]},"zip":{"type":"string"}},"required":["c"],
@@ -111,15 +133,18 @@ TEST(SchemaFrontEnd, Combinations) {
                    "else":{"properties":{"zip":{"maxLength":4}}}})",
                {R"({"c":"US","zip":"12345"})", R"({"c":"DE","zip":"abc"})", R"({"c":"DE"})"},
                {R"({"c":"US"})", R"({"c":"US","zip":"abc"})", R"({"c":"DE","zip":"12345"})"});
-  expect_texts(R"({"type":"object","properties":{"card":{"type":"integer"},"address":{"type":"string"}},"dependentRequired":{"card":["address"]}})",
-               {"{}", R"({"address":"x"})", R"({"card":1,"address":"x"})"}, {R"({"card":1})"});
+  expect_texts(
+      R"({"type":"object","properties":{"card":{"type":"integer"},"address":{"type":"string"}},"dependentRequired":{"card":["address"]}})",
+      {"{}", R"({"address":"x"})", R"({"card":1,"address":"x"})"}, {R"({"card":1})"});
 }
 
 TEST(SchemaFrontEnd, Unevaluated) {
-  expect_texts(R"({"type":"object","allOf":[{"properties":{"a":{}}}],"properties":{"b":{}},"unevaluatedProperties":false})",
-               {R"({"a":1,"b":2})", "{}"}, {R"({"c":1})"});
-  expect_texts(R"({"type":"object","anyOf":[{"properties":{"a":{}},"required":["a"]},{"properties":{"b":{}},"required":["b"]}],"unevaluatedProperties":false})",
-               {R"({"a":1})", R"({"b":1})", R"({"a":1,"b":1})"}, {"{}", R"({"a":1,"c":1})"});
+  expect_texts(
+      R"({"type":"object","allOf":[{"properties":{"a":{}}}],"properties":{"b":{}},"unevaluatedProperties":false})",
+      {R"({"a":1,"b":2})", "{}"}, {R"({"c":1})"});
+  expect_texts(
+      R"({"type":"object","anyOf":[{"properties":{"a":{}},"required":["a"]},{"properties":{"b":{}},"required":["b"]}],"unevaluatedProperties":false})",
+      {R"({"a":1})", R"({"b":1})", R"({"a":1,"b":1})"}, {"{}", R"({"a":1,"c":1})"});
 }
 
 TEST(SchemaFrontEnd, WhatIsRefusedNamesPointerAndKeyword) {
@@ -145,12 +170,14 @@ TEST(SchemaFrontEnd, WhatIsNoSchemaIsInvalid) {
   expect_refused(R"({"multipleOf":0})", "#", "multipleOf", kInvalid);
   expect_refused(R"({"$ref":"#/$defs/none"})", "#", "$ref", kInvalid);
   expect_refused(R"({"$ref":"#"})", "#", "$ref", kInvalid);
-  expect_refused(R"({"$defs":{"a":{"anyOf":[{"$ref":"#/$defs/b"},{"type":"null"}]},"b":{"allOf":[{"$ref":"#/$defs/a"}]}},"$ref":"#/$defs/a"})",
-                 "#/$defs/a", "$ref", kInvalid);
+  expect_refused(
+      R"({"$defs":{"a":{"anyOf":[{"$ref":"#/$defs/b"},{"type":"null"}]},"b":{"allOf":[{"$ref":"#/$defs/a"}]}},"$ref":"#/$defs/a"})",
+      "#/$defs/a", "$ref", kInvalid);
   expect_refused(R"({"pattern":"("})", "#", "pattern", kInvalid);
-  for (const std::string_view nothing : {R"(false)", R"({"type":"string","enum":[1]})", R"({"type":"integer","minimum":3,"maximum":2})",
-                                         R"({"type":"object","required":["a"],"properties":{"a":false}})", R"({"allOf":[{"const":1},{"const":2}]})",
-                                         R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})"}) {
+  for (const std::string_view nothing :
+       {R"(false)", R"({"type":"string","enum":[1]})", R"({"type":"integer","minimum":3,"maximum":2})",
+        R"({"type":"object","required":["a"],"properties":{"a":false}})", R"({"allOf":[{"const":1},{"const":2}]})",
+        R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})"}) {
     const Schema compiled(nothing);
     EXPECT_FALSE(compiled.ok()) << nothing;
     EXPECT_EQ(compiled.error.code, kInvalid) << nothing;
@@ -162,7 +189,8 @@ TEST(SchemaFrontEnd, WhatIsNoSchemaIsInvalid) {
 
 TEST(SchemaFrontEnd, LenientWidensAndLists) {
   const auto lenient = [](std::string_view schema) { return Schema(schema, {.lenient = true}); };
-  const Schema tags = lenient(R"({"type":"object","properties":{"tags":{"type":"array","items":{"type":"string"},"uniqueItems":true,"x-a":1}},"required":["tags"]})");
+  const Schema tags = lenient(
+      R"({"type":"object","properties":{"tags":{"type":"array","items":{"type":"string"},"uniqueItems":true,"x-a":1}},"required":["tags"]})");
   ASSERT_TRUE(tags.ok()) << tags.error.message;
   ASSERT_EQ(tags.enforced.unenforced.size(), 2U);
   EXPECT_EQ(tags.enforced.unenforced[0].pointer, "#/properties/tags");
@@ -182,7 +210,8 @@ TEST(SchemaFrontEnd, LenientWidensAndLists) {
   EXPECT_TRUE(names.text(R"({"y":1})"));
   EXPECT_EQ(names.enforced.unenforced.size(), 2U);
   // "Exactly one" becomes "at least one".
-  const Schema one = lenient(R"({"oneOf":[{"type":"array","uniqueItems":true},{"type":"array","items":{"type":"integer"}}]})");
+  const Schema one =
+      lenient(R"({"oneOf":[{"type":"array","uniqueItems":true},{"type":"array","items":{"type":"integer"}}]})");
   ASSERT_TRUE(one.ok()) << one.error.message;
   EXPECT_TRUE(one.text("[1,1]"));
   EXPECT_FALSE(one.text("{}"));
@@ -194,12 +223,16 @@ TEST(SchemaFrontEnd, LimitsAreErrors) {
   for (int i = 0; i < 100; ++i) deep = R"({"items":)" + deep + "}";
   EXPECT_EQ(Schema(deep).error.code, ErrorCode::kUnsupported);
   std::string wide = R"({"type":"object","dependentRequired":{)";
-  for (int i = 0; i < 60; ++i) wide += (i > 0 ? "," : "") + ("\"a" + std::to_string(i) + "\":[\"b" + std::to_string(i) + "\"]");
+  for (int i = 0; i < 60; ++i)
+    wide += (i > 0 ? "," : "") + ("\"a" + std::to_string(i) + "\":[\"b" + std::to_string(i) + "\"]");
   EXPECT_EQ(Schema(wide + "}}").error.code, ErrorCode::kUnsupported);
   std::string many = R"({"allOf":[)";
-  for (int i = 0; i < 40; ++i) many += (i > 0 ? "," : "") + (R"({"anyOf":[{"required":["a)" + std::to_string(i) + R"("]},{"required":["b)" + std::to_string(i) + R"("]}]})");
+  for (int i = 0; i < 40; ++i)
+    many += (i > 0 ? "," : "") + (R"({"anyOf":[{"required":["a)" + std::to_string(i) + R"("]},{"required":["b)" +
+                                  std::to_string(i) + R"("]}]})");
   EXPECT_EQ(Schema(many + "]}").error.code, ErrorCode::kUnsupported);
-  EXPECT_EQ(Schema(R"({"title":")" + std::string(2000, 'x') + "\"}", {.max_bytes = 1000}).error.code, ErrorCode::kTooLarge);
+  EXPECT_EQ(Schema(R"({"title":")" + std::string(2000, 'x') + "\"}", {.max_bytes = 1000}).error.code,
+            ErrorCode::kTooLarge);
   std::string large = R"({"type":"object","properties":{)";
   for (int i = 0; i < 300; ++i) large += (i > 0 ? "," : "") + ("\"p" + std::to_string(i) + R"(":{"type":"integer"})");
   EXPECT_TRUE(Schema(large + "}}").ok());
@@ -218,7 +251,8 @@ TEST(SchemaFrontEnd, Drafts) {
   EXPECT_EQ(parse_draft("7").value(), Draft::k7);
   EXPECT_EQ(parse_draft("2019-09").value(), Draft::k2019);
   EXPECT_FALSE(parse_draft("4").has_value());
-  const Schema named(R"({"$schema":"http://json-schema.org/draft-07/schema#","items":[{"type":"integer"}],"additionalItems":false})");
+  const Schema named(
+      R"({"$schema":"http://json-schema.org/draft-07/schema#","items":[{"type":"integer"}],"additionalItems":false})");
   ASSERT_TRUE(named.ok()) << named.error.message;
   EXPECT_EQ(named.enforced.draft, Draft::k7);
   EXPECT_EQ(named.enforced.enforced_keywords, (std::vector<std::string>{"additionalItems", "items", "type"}));

@@ -1,5 +1,5 @@
-// Schemas as found in the wild (tests/data/schemas): enforced, or refused by the keyword that the case names; valid instances
-// are accepted as they stand (declared properties in order), invalid ones in no order.
+// Schemas as found in the wild (tests/data/schemas): enforced, or refused by the keyword that the case names; valid
+// instances are accepted as they stand (declared properties in order), invalid ones in no order.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -11,9 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-SchemaOptions options_of(const Json& entry) {
-  return {.draft = parse_draft(entry.find("draft")->as_string()).value()};
-}
+SchemaOptions options_of(const Json& entry) { return {.draft = parse_draft(entry.find("draft")->as_string()).value()}; }
 
 /// Refused by name, and with `lenient` wider than the schema.
 void expect_refused(const Json& entry, const std::string& keyword) {
@@ -31,7 +29,8 @@ void expect_refused(const Json& entry, const std::string& keyword) {
 
 TEST(WildSchemas, ValidInstancesAreAcceptedInvalidOnesAreNot) {
   int schemas = 0, instances = 0;
-  for (const fs::directory_entry& file : fs::directory_iterator(fs::path(BARG_SOURCE_DIR) / "tests" / "data" / "schemas")) {
+  for (const fs::directory_entry& file :
+       fs::directory_iterator(fs::path(BARG_SOURCE_DIR) / "tests" / "data" / "schemas")) {
     const Json entries = test::json_file(file.path().string());
     for (const Json& entry : entries.as_array()) {
       SCOPED_TRACE(entry.find("name")->as_string());
@@ -42,8 +41,10 @@ TEST(WildSchemas, ValidInstancesAreAcceptedInvalidOnesAreNot) {
       }
       const test::Schema schema(*entry.find("schema"), options_of(entry));
       ASSERT_TRUE(schema.ok()) << schema.error.message;
-      for (const Json& value : entry.find("valid")->as_array()) EXPECT_EQ(schema.value(value), "yes") << dump_json(value);
-      for (const Json& value : entry.find("invalid")->as_array()) EXPECT_EQ(schema.in_any_order(value), "no") << dump_json(value);
+      for (const Json& value : entry.find("valid")->as_array())
+        EXPECT_EQ(schema.value(value), "yes") << dump_json(value);
+      for (const Json& value : entry.find("invalid")->as_array())
+        EXPECT_EQ(schema.in_any_order(value), "no") << dump_json(value);
       instances += static_cast<int>(entry.find("valid")->size() + entry.find("invalid")->size());
     }
   }
