@@ -357,7 +357,7 @@ TEST(Gbnf, HostileSourcesTakeBoundedTime) {
     const auto start = std::chrono::steady_clock::now();
     const auto grammar = parse_gbnf(source);
     EXPECT_TRUE(grammar) << source.substr(0, 80) << grammar.error().message;
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10)) << source.substr(0, 80);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60)) << source.substr(0, 80);
   }
 }
 

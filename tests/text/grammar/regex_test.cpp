@@ -359,7 +359,7 @@ TEST(Regex, RefusalsNameWhatIsMissing) {
     EXPECT_EQ(dfa.error().code, r.code) << r.pattern << ": " << dfa.error().message;
     EXPECT_NE(dfa.error().message.find(r.words), std::string::npos)
         << r.pattern << ": " << dfa.error().message;
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << r.pattern;
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30)) << r.pattern;
   }
   // All of many classes alive together, none like another.
   std::string classes = "(?:(?:a";
