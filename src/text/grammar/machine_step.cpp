@@ -14,8 +14,7 @@ std::uint64_t key_kind(std::uint64_t type, NodeId node, std::int32_t part = 0) {
 
 }  // namespace
 
-// --- StepSet
-// ----------------------------------------------------------------------------------------------------------
+// --- StepSet ---------------------------------------------------------------------------------------------
 
 void StepSet::clear() {
   ++epoch_;
@@ -47,8 +46,7 @@ std::int64_t& StepSet::at(const Key& key, std::int64_t fresh) {
   }
 }
 
-// --- one step
-// ---------------------------------------------------------------------------------------------------------
+// --- one step --------------------------------------------------------------------------------------------
 
 void Stepper::begin(Generation& home) {
   home_ = &home;
@@ -139,8 +137,7 @@ void Stepper::work() {
   }
 }
 
-// --- parts that begin
-// -------------------------------------------------------------------------------------------------
+// --- parts that begin ------------------------------------------------------------------------------------
 
 void Stepper::start_node(NodeId node, const Frame* frame) {
   const Facts& facts = plan_.facts[node];
@@ -213,8 +210,7 @@ void Stepper::start_separator(NodeId node, std::int64_t count, const Frame* pare
   if (f) push_start(plan_.node<RepeatNode>(node).separator, f);
 }
 
-// --- parts that are whole
-// ---------------------------------------------------------------------------------------------
+// --- parts that are whole --------------------------------------------------------------------------------
 
 void Stepper::resume(const Frame* frame) {
   if (!frame) {
@@ -245,8 +241,7 @@ void Stepper::resume_repeat(const Frame& frame) {
   if (count >= repeat.min) push_resume(frame.parent);
 }
 
-// --- one byte
-// ---------------------------------------------------------------------------------------------------------
+// --- one byte --------------------------------------------------------------------------------------------
 
 void Stepper::step_config(const Config& config, std::uint8_t byte) {
   const Node& n = plan_.grammar.nodes[config.node];
@@ -315,8 +310,7 @@ Cost Stepper::string_cost(NodeId node, const TextLocal& local) {
   return plus(best, 1);
 }
 
-// --- white space
-// ------------------------------------------------------------------------------------------------------
+// --- white space -----------------------------------------------------------------------------------------
 
 bool Stepper::may_space(std::uint8_t space) const {
   return plan_.grammar.spacing == Spacing::kFlexible &&
@@ -335,8 +329,7 @@ bool Stepper::take_space(Punctuation& at, std::uint8_t byte) const {
   return true;
 }
 
-// --- objects
-// ----------------------------------------------------------------------------------------------------------
+// --- objects ---------------------------------------------------------------------------------------------
 
 NodeId Stepper::value_of(NodeId object, std::int32_t selected) const {
   const ObjectPlan& plan = plan_.object_of(object);
@@ -457,8 +450,7 @@ void Stepper::step_other(const Config& config, std::uint8_t byte) {
   if (next) add_object(config.node, {.phase = kBehindName, .selected = object.size() + config.part}, next);
 }
 
-// --- arrays
-// -----------------------------------------------------------------------------------------------------------
+// --- arrays ----------------------------------------------------------------------------------------------
 
 void Stepper::add_array(NodeId node, Punctuation at, const Frame* frame) {
   const bool may_close = (at.phase == kFirst || at.phase == kBehindValue) && frame->own == 0;
@@ -491,8 +483,7 @@ void Stepper::step_array(const Config& config, std::uint8_t byte) {
   }
 }
 
-// --- runs of plain characters
-// -----------------------------------------------------------------------------------------
+// --- runs of plain characters ----------------------------------------------------------------------------
 
 std::pair<std::int64_t, Cost> Stepper::string_run(const Config& config) const {
   const TextPlan& text = plan_.text_of(config.node);

@@ -18,7 +18,7 @@ std::uint64_t address(const void* p) { return reinterpret_cast<std::uintptr_t>(p
 
 void* Arena::raw(std::size_t size, std::size_t align) {
   used_ = (used_ + align - 1) / align * align;
-  if (used_ + size > room_) {
+  if (chunks_.empty() || used_ + size > room_) {
     room_ = std::max(kChunk, size);
     chunks_.push_back(std::make_unique_for_overwrite<std::byte[]>(room_));
     bytes_ += room_;
@@ -53,8 +53,7 @@ std::vector<TakenName> taken_names(const SeenNames* names) {
   return out;
 }
 
-// --- frames
-// -----------------------------------------------------------------------------------------------------------
+// --- frames ----------------------------------------------------------------------------------------------
 
 /// What the node's own parts still need; kNever: there is no way.
 Cost Generation::own_cost(NodeId id, std::uint64_t a, std::uint64_t b, std::int32_t depth) const {
@@ -95,8 +94,7 @@ const Frame* Generation::frame(NodeId node, std::uint64_t a, std::uint64_t b, co
   return made;
 }
 
-// --- names
-// ------------------------------------------------------------------------------------------------------------
+// --- names -----------------------------------------------------------------------------------------------
 
 const SeenNames* Generation::seen_node(bool name, std::int32_t other,
                                        std::span<const SeenNames::Child> children) {
@@ -189,29 +187,34 @@ std::string Generation::text_of(const PartialName* name) {
   return out;
 }
 
-// --- states
-// -----------------------------------------------------------------------------------------------------------
+// --- states ----------------------------------------------------------------------------------------------
 
 State* Generation::new_state(std::span<const Config> configs, bool accepting, std::uint64_t hash) {
   auto* copied = arena_.allot<Config>(configs.size());
   std::uninitialized_copy(configs.begin(), configs.end(), copied);
   State* made = place(arena_, State{hash, this, copied, static_cast<std::uint32_t>(configs.size()), accepting,
-                                    0, 0, 0, nullptr});
+                                    0, 0, 0, nullptr, nullptr, 0});
   states_.insert(made);
   return made;
 }
 
 void Generation::remember(const State* from, std::uint8_t byte, const State* to) {
   auto* state = const_cast<State*>(from);  // of this generation, under the mutex
-  if (!state->next)
+  if (!state->next && !state->only) {
+    state->only = to;
+    state->only_byte = byte;
+    return;
+  }
+  if (!state->next) {
     state->next = new (arena_.allot<std::array<State::Page*, 16>>(1)) std::array<State::Page*, 16>{};
+    remember(from, state->only_byte, state->only);
+  }
   State::Page*& page = (*state->next)[byte >> 4];
   if (!page) page = new (arena_.allot<State::Page>(1)) State::Page{};
   (*page)[byte & 15] = to;
 }
 
-// --- from one generation to the next
-// ----------------------------------------------------------------------------------
+// --- from one generation to the next ---------------------------------------------------------------------
 
 const SeenNames* Generation::copy(const SeenNames* names, Copies& copies) {
   struct Open {

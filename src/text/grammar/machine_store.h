@@ -155,8 +155,11 @@ struct Machine::State {
   std::int64_t plain_run;
   std::int64_t plain_worst;
 
+  // Transitions by byte: most states know one for long.
   using Page = std::array<const State*, 16>;
-  std::array<Page*, 16>* next;  ///< by byte; null where it was not asked for
+  std::array<Page*, 16>* next;  ///< null: at most `only` is known
+  const State* only;            ///< by the byte `only_byte`; null: none
+  std::uint8_t only_byte;
 
   std::span<const pushdown::Config> all() const { return {configs, size}; }
 };
@@ -203,7 +206,8 @@ class Generation {
 
   /// What is remembered of a step: nullptr: nothing; dead(): that there is none.
   const State* known(const State* from, std::uint8_t byte) const {
-    const State::Page* page = from->next ? (*from->next)[byte >> 4] : nullptr;
+    if (!from->next) return from->only_byte == byte ? from->only : nullptr;
+    const State::Page* page = (*from->next)[byte >> 4];
     return page ? (*page)[byte & 15] : nullptr;
   }
   void remember(const State* from, std::uint8_t byte, const State* to);
