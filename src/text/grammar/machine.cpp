@@ -83,8 +83,7 @@ std::int64_t Machine::plain_run_worst(const State& state) { return state.plain_w
 std::vector<std::uint8_t> Machine::alphabet() const { return pushdown::needed_bytes(*impl_->plan); }
 std::vector<TokenId> Machine::token_alphabet() const { return pushdown::needed_tokens(*impl_->plan); }
 
-// --- Walk
-// -------------------------------------------------------------------------------------------------------------
+// --- Walk ------------------------------------------------------------------------------------------------
 
 struct Machine::Walk::Impl {
   explicit Impl(Machine::Impl& m) : machine(m), lock(m.mutex), home(m.generation()) {}
@@ -118,8 +117,7 @@ std::vector<TokenId> Machine::Walk::tokens(const State* from) { return impl_->ma
 
 Machine::StatePtr Machine::Walk::keep(const State* state) { return share(impl_->home, impl_->local(state)); }
 
-// --- whole texts
-// ------------------------------------------------------------------------------------------------------
+// --- whole texts -----------------------------------------------------------------------------------------
 
 std::optional<std::size_t> first_failure(Machine& machine, std::string_view text) {
   static constexpr std::size_t kAtOnce = std::size_t{64} << 10;  // others may go between, and old states

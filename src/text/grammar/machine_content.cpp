@@ -13,8 +13,7 @@ constexpr std::int64_t kMostCountSteps = 50'000'000;
 constexpr std::int64_t kManyWords = std::int64_t{1} << 40;
 constexpr std::int32_t kRowNever = INT32_MAX;
 
-// --- plain_closed
-// -----------------------------------------------------------------------------------------------------
+// --- plain_closed ----------------------------------------------------------------------------------------
 
 /// Takes away every state from which an ASCII character leads out of `in`.
 void drop_by_ascii(const Dfa& dfa, std::vector<std::uint8_t>& in) {
@@ -65,8 +64,7 @@ bool drop_by_long_characters(const Dfa& dfa, std::vector<std::uint8_t>& in) {
   return changed;
 }
 
-// --- Content
-// ----------------------------------------------------------------------------------------------------------
+// --- Content ---------------------------------------------------------------------------------------------
 
 /// Whether each state stands at one place in a character, and only valid UTF-8 leads anywhere.
 bool find_phases(const Dfa& dfa, const Dfa& utf8, std::vector<std::uint8_t>& phase) {
@@ -238,8 +236,7 @@ Result<std::vector<std::int64_t>> words_by_cost(const Content& content, std::int
   return counts;
 }
 
-// --- TextPlan
-// ---------------------------------------------------------------------------------------------------------
+// --- TextPlan --------------------------------------------------------------------------------------------
 
 Result<TextPlan> TextPlan::make(std::shared_ptr<const Content> content, std::int64_t min, std::int64_t max) {
   TextPlan plan;
