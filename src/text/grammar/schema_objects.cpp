@@ -4,6 +4,7 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "text/grammar/schema_algebra.h"
 
@@ -43,12 +44,16 @@ class Rules {
   std::unordered_map<std::string_view, const Property*> by_name_;
 };
 
+/// Names of both: what `a` declares, what `b` declares, then those that are only ruled.
 std::vector<std::string> names_of(const ObjectShape& a, const ObjectShape& b) {
   std::vector<std::string> out;
-  for (const Property& p : a.properties) out.push_back(p.name);
-  const Rules known(a);
-  for (const Property& p : b.properties) {
-    if (!known.names(p.name)) out.push_back(p.name);
+  std::unordered_set<std::string_view> known;
+  for (const bool declared : {true, false}) {
+    for (const ObjectShape* shape : {&a, &b}) {
+      for (const Property& p : shape->properties) {
+        if (p.declared == declared && known.insert(p.name).second) out.push_back(p.name);
+      }
+    }
   }
   return out;
 }
@@ -139,7 +144,6 @@ Checked<std::optional<ObjectShape>> Algebra::intersection(const ObjectShape& a, 
                               .declared = x.declared || y.declared,
                               .evaluated = x.evaluated || y.evaluated});
   }
-  std::stable_partition(out.properties.begin(), out.properties.end(), [](const Property& p) { return p.declared; });
   auto others = others_of_both(a, b);
   if (!others) return std::unexpected(others.error());
   out.others = std::move(*others);

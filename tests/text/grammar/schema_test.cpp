@@ -30,7 +30,7 @@ void expect_texts(std::string_view schema, const std::vector<std::string>& yes, 
 }
 
 TEST(SchemaFrontEnd, Scalars) {
-  expect_texts(R"({"type":"integer","minimum":3,"maximum":12})", {"3", "12", "7.0"}, {"2", "13", "07", "7.5", "\"7\""});
+  expect_texts(R"({"type":"integer","minimum":3,"maximum":12})", {"3", "12", "7.0"}, {"2", "13", "07", "7.5", "7.0000", "\"7\""});
   expect_texts(R"({"type":"number"})", {"0", "-1.5", "1e9"}, {".5", "1.", "true", "01"});
   expect_texts(R"({"enum":[1,"a",null,false,[1,{"b":2}]]})",
                {"1", "1.0", "\"a\"", "\"\\u0061\"", "null", "false", "[1, {\"b\": 2}]"},
@@ -53,6 +53,8 @@ TEST(SchemaFrontEnd, DeclaredPropertiesComeInTheirOrderThenOthers) {
   // What is only required comes behind what is declared.
   expect_texts(R"({"required":["r"],"properties":{"p":{}},"type":"object"})", {R"({"p":1,"r":2})"},
                {R"({"r":2,"p":1})"});
+  expect_texts(R"({"type":"object","allOf":[{"required":["b"]}],"properties":{"a":{},"b":{}}})", {R"({"a":1,"b":2})"},
+               {R"({"b":2,"a":1})"});
   // A base of allOf or $ref stands where the schema names it.
   expect_texts(R"({"type":"object","allOf":[{"$ref":"#/$defs/base"}],"properties":{"own":{}},
                    "$defs":{"base":{"properties":{"id":{"type":"integer"}},"required":["id"]}}})",
@@ -84,6 +86,8 @@ TEST(SchemaFrontEnd, Arrays) {
   expect_texts(R"({"type":"array","items":{"enum":["a","b","c"]},"uniqueItems":true,"minItems":2})",
                {R"(["a","b"])", R"(["c","a","b"])"},
                {R"(["a"])", R"(["a","a"])", R"(["a","\u0061"])", R"(["a","b","c","a"])"});
+  expect_texts(R"({"type":"array","items":{"enum":[[1],[1.0],{"a":2}]},"uniqueItems":true})",
+               {"[[1]]", R"([{"a":2},[1.0]])"}, {"[[1],[1]]", "[[1],[1.0]]"});
   expect_texts(
       R"({"type":"array","prefixItems":[{"type":"boolean"},{"type":"boolean"}],"items":false,"uniqueItems":true})",
       {"[]", "[true]", "[true,false]"}, {"[true,true]", "[1]"});
@@ -105,6 +109,11 @@ TEST(SchemaFrontEnd, References) {
   EXPECT_EQ(old.enforced.without_effect[0].pointer, "#/properties/a");
   EXPECT_EQ(old.enforced.without_effect[0].keyword, "maximum");
   EXPECT_TRUE(old.enforced.unenforced.empty());
+  expect_texts(R"({"items":{"$ref":"#/$defs/a~1b%25~0c"},"type":"array","$defs":{"a/b%~c":{"type":"integer"}}})",
+               {"[1]"}, {"[true]"});
+  expect_texts(R"({"$id":"http://x/y/root.json","type":"array","items":{"$ref":"../z/item.json#here"},
+                   "$defs":{"i":{"$id":"/z/item.json","$defs":{"j":{"$anchor":"here","type":"integer"}}}}})",
+               {"[1]"}, {"[true]"});
   // The intersection of two recursive schemas ends.
   expect_texts(R"({"allOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/b"}],
                    "$defs":{"a":{"type":"object","properties":{"n":{"$ref":"#/$defs/a"},"x":{"type":"integer"}},"required":["x"]},
