@@ -80,11 +80,20 @@ Cost declared_cost(const MemberContext& m, std::int32_t tree_node) {
   const ObjectPlan& object = m.object();
   const NameTree::Node& node = object.names.node(tree_node);
   Cost best = kNever;
-  for (const std::int32_t i : object.names.below(node)) {
-    if (!declared_open(m, i)) continue;
+  const auto try_one = [&](std::int32_t i) {
+    if (!declared_open(m, i)) return;
     const ObjectPlan::Property& p = object.properties[i];
     const Cost head = plus(p.spelled - node.cost + 2, m.value()(p.value));
     best = std::min(best, plus(head, finish_cost(m, m.behind(i), {})));
+  };
+  // Those that are open lie side by side, and so do those below the node: the fewer are looked through.
+  const std::int32_t first = m.at().place, end = std::min(object.next_required[first] + 1, object.size());
+  if (end - first < node.last - node.first) {
+    for (std::int32_t i = first; i < end; ++i) {
+      if (object.names.is_below(i, node)) try_one(i);
+    }
+  } else {
+    for (const std::int32_t i : object.names.below(node)) try_one(i);
   }
   return best;
 }
@@ -97,7 +106,7 @@ Cost declared_cost(const MemberContext& m, const TextLocal& local) {
     return (at = names.child(at, b)) != NameTree::kNone;
   };
   Cost best = kNever;
-  for (const CodeRange& range : escape_ranges(local.escape).all()) {
+  for (const CodeRange& range : escape_ranges(local.escape)) {
     std::vector<std::int32_t> targets;
     walk_range(start, range.lo, range.hi, step, targets);
     for (const std::int32_t at : targets) best = std::min(best, plus(range.missing, declared_cost(m, at)));
@@ -122,7 +131,7 @@ Cost other_cost(const MemberContext& m, std::int32_t other, const TextLocal& loc
     return step(content, object.names, at, b);
   };
   Cost best = kNever;
-  for (const CodeRange& range : escape_ranges(local.escape).all()) {
+  for (const CodeRange& range : escape_ranges(local.escape)) {
     std::vector<NamePlace> targets;
     walk_range(start, range.lo, range.hi, move, targets);
     for (const NamePlace& at : targets) best = std::min(best, plus(range.missing, other_cost(m, other, at)));

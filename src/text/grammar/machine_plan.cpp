@@ -282,6 +282,8 @@ void NameTree::build(const std::vector<std::string>& names) {
   for (std::size_t i = 0; i < names.size(); ++i) sorted_.push_back(static_cast<std::int32_t>(i));
   std::sort(sorted_.begin(), sorted_.end(),
             [&](std::int32_t a, std::int32_t b) { return names[a] < names[b]; });
+  rank_.resize(names.size());
+  for (std::size_t j = 0; j < sorted_.size(); ++j) rank_[sorted_[j]] = static_cast<std::int32_t>(j);
   nodes_.resize(1);
   nodes_[0].last = static_cast<std::int32_t>(names.size());
   for (std::size_t j = 0; j < sorted_.size(); ++j) {

@@ -60,11 +60,14 @@ class NameTree {
   std::span<const std::int32_t> below(const Node& n) const {
     return std::span(sorted_).subspan(n.first, n.last - n.first);
   }
+  bool is_below(std::int32_t name, const Node& n) const {
+    return n.first <= rank_[name] && rank_[name] < n.last;
+  }
   bool ends(std::int32_t node) const { return node != kNone && nodes_[node].name != kNone; }
 
  private:
   std::vector<Node> nodes_;
-  std::vector<std::int32_t> sorted_;
+  std::vector<std::int32_t> sorted_, rank_;  // each the other's inverse
 };
 
 struct ObjectPlan {

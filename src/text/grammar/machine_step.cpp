@@ -105,6 +105,31 @@ const State* Stepper::token(Generation& home, const State* from, TokenId id) {
   return finish();
 }
 
+const State* Stepper::like(Generation& home, const State* state) {
+  if (state->like) return state->like;
+  std::vector<Config> configs(state->all().begin(), state->all().end());
+  bool changed = false;
+  for (Config& c : configs) {
+    if (c.part < 0) continue;
+    TextLocal at = unpack_text(c.local);
+    const PartialName& name = *home.partial(at.extra);
+    if (name.declared != NameTree::kNone || name.seen) continue;
+    if (plain_run(c).first != Machine::kUnboundedRun) continue;
+    at.extra = home.nameless(c.node)->id;
+    c.local = pushdown::pack(at);
+    changed = true;
+  }
+  const auto describe_same = [&](State& s) {
+    s.min_bytes = state->min_bytes;
+    s.plain_run = state->plain_run;
+    s.plain_worst = state->plain_worst;
+  };
+  const State* like = changed ? home.state(configs, state->accepting, describe_same) : state;
+  home.remember_like(state, like);
+  home.remember_like(like, like);
+  return like;
+}
+
 std::vector<TokenId> Stepper::tokens(const State& from) const {
   std::vector<TokenId> out;
   for (const Config& c : from.all()) {
@@ -289,7 +314,7 @@ const std::vector<Generation::Target>& Stepper::targets(const Content& content, 
   const auto step = [&](std::uint32_t& q, std::uint8_t b) {
     return (q = content.dfa->next(q, b)) != Dfa::kDead;
   };
-  for (const CodeRange& range : escape_ranges(local.escape).all()) {
+  for (const CodeRange& range : escape_ranges(local.escape)) {
     std::vector<std::uint32_t> states;
     walk_range(local.state, range.lo, range.hi, step, states);
     for (const std::uint32_t q : states) it->second.push_back({q, range.missing});

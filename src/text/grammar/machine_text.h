@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "base/check.h"
@@ -82,7 +81,8 @@ class CodeRanges {
   void add(char32_t lo, char32_t hi, int missing) {
     if (lo <= hi) items_[size_++] = {lo, hi, missing};
   }
-  std::span<const CodeRange> all() const { return {items_.data(), size_}; }
+  const CodeRange* begin() const { return items_.data(); }
+  const CodeRange* end() const { return items_.data() + size_; }
 
  private:
   std::array<CodeRange, 12> items_{};

@@ -339,7 +339,7 @@ std::string compare(const Grammar& grammar, std::size_t memory, Tally& tally) {
 TEST(MachineRandom, EqualsTheEnumeration) {
   Tally tally;
   int wrong = 0;
-  for (std::uint64_t seed = 1; seed <= 3000 && wrong < 5; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 2000 && wrong < 5; ++seed) {
     const Grammar grammar = RandomGrammar(seed).make();
     // Every twentieth machine forgets everything between any two steps.
     const std::string error = compare(grammar, seed % 20 == 0 ? 1 : std::size_t{1} << 24, tally);
@@ -349,7 +349,7 @@ TEST(MachineRandom, EqualsTheEnumeration) {
   }
   std::printf("compared %d, empty %d, left-recursive %d, too many words %d\n", tally.compared, tally.empty,
               tally.left_recursive, tally.too_many);
-  EXPECT_GT(tally.compared, 800);
+  EXPECT_GT(tally.compared, 500);
 }
 
 }  // namespace
