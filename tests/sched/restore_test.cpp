@@ -387,6 +387,22 @@ TEST(Restore, ASecondReaderMakesBlocksLastAndSoonDoesEviction) {
   EXPECT_GT(sim.scheduler().tier_counters().saves[1], 0U);
 }
 
+TEST(Restore, NothingIsCopiedEarlyWhileBlocksAreBlank) {
+  for (const std::int32_t blocks : {100, 41}) {  // three prompts of 13 leave more than a tenth of 100, not of 41
+    SimConfig c = tiered();
+    c.groups = {{0, blocks}};
+    Sim sim(c, 17);
+    for (int i = 0; i < 3; ++i) {
+      sim.submit(make_request(sim.random_tokens(16 * 13), 2));
+      sim.drain();
+    }
+    sim.plan();
+    EXPECT_EQ(sim.scheduler().tier_counters().saves[0], 0U);
+    EXPECT_EQ(sim.scheduler().tier_counters().saves[1] > 0, blocks == 41) << blocks;
+    sim.finish_checks();
+  }
+}
+
 TEST(Restore, TiersOffAskAndSaveNothing) {
   SimConfig c = tiered();
   c.tiers.enabled = false;

@@ -256,6 +256,16 @@ TEST_F(StackTest, DamageInDramIsNotWrittenToDiskAsTruth) {
   EXPECT_EQ(find({1}), std::vector<int>{kNowhere});
 }
 
+TEST_F(StackTest, WritesGoTogether) {
+  auto* disk = add_disk();
+  auto* remote = add_remote();
+  open(dram(2048));  // an eighth of what stands free in it is a batch: 32 parts
+  for (std::uint64_t id = 0; id < 30; ++id) EXPECT_TRUE(save(id, SaveWhy::kSecondUse));
+  EXPECT_TRUE(eventually([&] { return disk->holds(key_of(29)) && remote->holds(key_of(29)); })) << "nothing follows";
+  EXPECT_LT(disk->batches() + remote->batches(), 30U) << "of 60 writes";
+  expect_idle();
+}
+
 TEST_F(StackTest, SeveralDirectoriesShareTheParts) {
   auto* first = add({.kind = TierKind::kDisk, .name = "a"});
   auto* second = add({.kind = TierKind::kDisk, .name = "b"});

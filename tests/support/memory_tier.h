@@ -100,6 +100,8 @@ class MemoryTier final : public store::Tier {
     const store::Hash128 sum = store::part_sum({store::MemoryKind::kHost, bytes.data(), bytes.size()});
     parts_[key] = {info, std::move(bytes), sum};
   }
+  /// Calls of put().
+  std::size_t batches() const { return batches_; }
   void forget(const store::Key& key) { erase({&key, 1}); }
   std::size_t reads(const store::Key& key) const {
     std::lock_guard lock(mutex_);
@@ -133,6 +135,7 @@ class MemoryTier final : public store::Tier {
     }
   }
   void put(store::Ticket ticket, std::vector<store::PutItem> items, store::ReportFn report) override {
+    ++batches_;
     for (const auto& i : items) push({.ticket = ticket, .put = i, .report = report});
   }
   void cancel(store::Ticket ticket) override {
@@ -269,6 +272,7 @@ class MemoryTier final : public store::Tier {
   store::TierStats stats_;
   std::size_t touches_ = 0;
   std::atomic<bool> up_{true};
+  std::atomic<std::size_t> batches_{0};
   bool closing_ = false;
   std::jthread thread_;
 };
