@@ -113,6 +113,11 @@ const Machine::State* Machine::Walk::next_token(const State* from, TokenId id) {
   return impl_->machine.stepper.token(*impl_->home, impl_->local(from), id);
 }
 
+const Machine::State* Machine::Walk::like(const State* state) {
+  return impl_->machine.stepper.like(*impl_->home,
+                                     impl_->local(state));  // of this generation: names are not copied
+}
+
 std::vector<TokenId> Machine::Walk::tokens(const State* from) { return impl_->machine.stepper.tokens(*from); }
 
 Machine::StatePtr Machine::Walk::keep(const State* state) { return share(impl_->home, impl_->local(state)); }

@@ -54,6 +54,8 @@ class Stepper {
   const State* step(Generation& home, const State* from, std::uint8_t byte);
   const State* token(Generation& home, const State* from, TokenId id);
   std::vector<TokenId> tokens(const State& from) const;
+  /// As Machine::Walk::like. Remembered.
+  const State* like(Generation& home, const State* state);
 
  private:
   enum Phase : std::uint8_t { kFirst, kBehindName, kBeforeValue, kBehindValue, kBehindComma };

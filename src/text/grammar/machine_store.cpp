@@ -170,6 +170,19 @@ const PartialName* Generation::partial(NodeId object, const SeenNames* seen) {
                       .byte = 0});
 }
 
+const PartialName* Generation::nameless(NodeId object) {
+  return new_partial({.hash = 0,
+                      .parent = nullptr,
+                      .root = nullptr,
+                      .seen = nullptr,
+                      .declared = NameTree::kNone,
+                      .object = object,
+                      .id = 0,
+                      .length = 0,
+                      .spelled = 0,
+                      .byte = 1});  // unlike any that begins a name
+}
+
 const PartialName* Generation::partial(const PartialName* before, std::uint8_t byte) {
   PartialName made = *before;
   made.parent = before;

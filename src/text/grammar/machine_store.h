@@ -160,6 +160,7 @@ struct Machine::State {
   std::array<Page*, 16>* next;  ///< null: at most `only` is known
   const State* only;            ///< by the byte `only_byte`; null: none
   std::uint8_t only_byte;
+  const State* like = nullptr;  ///< Walk::like; null: not asked for
 
   std::span<const pushdown::Config> all() const { return {configs, size}; }
 };
@@ -183,6 +184,9 @@ class Generation {
   const PartialName* partial(NodeId object, const SeenNames* seen);
   const PartialName* partial(const PartialName* before, std::uint8_t byte);
   const PartialName* partial(std::uint32_t id) const { return partials_[id]; }
+  /// The beginning of a name that is none of those to be avoided, whatever its text.
+  const PartialName* nameless(NodeId object);
+  void remember_like(const State* state, const State* like) { const_cast<State*>(state)->like = like; }
   static std::string text_of(const PartialName* name);
 
   /// The same set, or a new one whose costs `describe` fills in.
