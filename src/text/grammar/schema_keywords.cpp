@@ -229,8 +229,7 @@ Checked<void> check_values(const Json& schema, Draft draft, Place place) {
   return {};
 }
 
-std::optional<std::int64_t> count_of(const Json& schema, std::string_view keyword) {
-  const Json* value = schema.find(keyword);
+std::optional<std::int64_t> count_of(const Json* value) {
   if (value == nullptr) return std::nullopt;
   constexpr std::int64_t kMost = std::int64_t{1} << 40;  // more than any text has
   if (value->type() == Json::Type::kInt) return std::min(value->as_int(), kMost);

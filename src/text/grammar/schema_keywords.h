@@ -34,7 +34,7 @@ bool only_annotations(const Json& schema, Draft draft);
 /// Types of the keywords' own values (not of the schemas inside them). REQUIRES an object.
 Checked<void> check_values(const Json& schema, Draft draft, Place place);
 
-/// A count: an integer >= 0, also written 2.0. REQUIRES check_values.
-std::optional<std::int64_t> count_of(const Json& schema, std::string_view keyword);
+/// A count: an integer >= 0, also written 2.0; nullopt of nullptr. REQUIRES check_values.
+std::optional<std::int64_t> count_of(const Json* value);
 
 }  // namespace barg::text::grammar::schema

@@ -60,7 +60,7 @@ Checked<Norm> Normaliser::any_of(const Norm& known, Place list, Mode mode) {
 }
 
 Checked<void> Normaliser::apply_any_of(Work& work) {
-  if (work.schema.find("anyOf") == nullptr) return {};
+  if (work.find("anyOf") == nullptr) return {};
   const Place list = document_.member(work.place, "anyOf");
   return run(work, "anyOf", [&](const Norm& known) { return any_of(known, list, work.mode); });
 }
@@ -146,7 +146,7 @@ Checked<Norm> Normaliser::one_of(const Norm& known, Place list, Mode mode) {
 }
 
 Checked<void> Normaliser::apply_one_of(Work& work) {
-  if (work.schema.find("oneOf") == nullptr) return {};
+  if (work.find("oneOf") == nullptr) return {};
   const Place list = document_.member(work.place, "oneOf");
   auto exact = one_of(work.norm, list, work.mode);
   const bool widen = !exact && work.mode == Mode::kWiden && exact.error().kind == Issue::Kind::kUnsupported;
@@ -159,7 +159,7 @@ Checked<void> Normaliser::apply_one_of(Work& work) {
 // -------------------------------------------------------------------------------------- not, if, dependent
 
 Checked<void> Normaliser::apply_not(Work& work) {
-  if (work.schema.find("not") == nullptr) return {};
+  if (work.find("not") == nullptr) return {};
   const Place place = document_.member(work.place, "not");
   return run(work, "not", [&](const Norm& known) -> Checked<Norm> {
     auto inside = schema_at(place, Mode::kExact);
@@ -173,7 +173,7 @@ Checked<Norm> Normaliser::condition(const Norm& known, const Work& work) {
   const auto branch = [&](std::string_view keyword) -> Checked<const Norm*> {
     return schema_at(document_.member(work.place, keyword), work.mode);
   };
-  const auto has = [&](std::string_view keyword) { return work.schema.find(keyword) != nullptr; };
+  const auto has = [&](std::string_view keyword) { return work.find(keyword) != nullptr; };
   const bool marks = document_.has_unevaluated();
   auto test = schema_at(document_.member(work.place, "if"), Mode::kExact);
   if (!test) return std::unexpected(test.error());
@@ -197,7 +197,7 @@ Checked<Norm> Normaliser::condition(const Norm& known, const Work& work) {
 }
 
 Checked<void> Normaliser::apply_condition(Work& work) {
-  const auto has = [&](std::string_view keyword) { return work.schema.find(keyword) != nullptr; };
+  const auto has = [&](std::string_view keyword) { return work.find(keyword) != nullptr; };
   if (!has("if") || (!has("then") && !has("else") && !document_.has_unevaluated())) return {};
   for (const std::string_view keyword : {"then", "else"}) {
     if (has(keyword)) enforced_.emplace(keyword);
@@ -232,7 +232,7 @@ Checked<Norm> Normaliser::depends(const Norm& known, std::string_view name, cons
 
 Checked<void> Normaliser::apply_dependents(Work& work) {
   for (const std::string_view keyword : {"dependencies", "dependentRequired", "dependentSchemas"}) {
-    if (work.schema.find(keyword) == nullptr || find_keyword(keyword, document_.draft()) == nullptr) continue;
+    if (work.find(keyword) == nullptr) continue;
     for (const auto& [name, place] : document_.members(document_.member(work.place, keyword))) {
       const Json& value = document_.json(place);
       const bool list = value.is_array();

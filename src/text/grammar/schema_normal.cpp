@@ -44,7 +44,8 @@ Checked<const Norm*> Normaliser::norm(Term term, Mode mode) {
   if (const auto it = known_.find(key); it != known_.end()) return it->second;
   const std::vector<Literal>& literals = terms_.literals(term);
   Checked<const Norm*> out = nullptr;
-  if (literals.size() == 1) {
+  // A negation that cannot be said is left out where that only widens: make_term does it.
+  if (literals.size() == 1 && (literals[0] > 0 || mode == Mode::kExact)) {
     out = literal(literals[0], mode);
   } else if (auto made = make_term(term, mode)) {
     out = &norms_.emplace_back(std::move(*made));

@@ -18,6 +18,7 @@
 
 #include "text/grammar/schema_algebra.h"
 #include "text/grammar/schema_document.h"
+#include "text/grammar/schema_keywords.h"
 #include "text/grammar/schema_languages.h"
 #include "text/grammar/schema_shape.h"
 #include "text/grammar/schema_terms.h"
@@ -115,8 +116,14 @@ class Normaliser {
 struct Normaliser::Work {
   Place place;
   Mode mode;
+  Draft draft;
   const Json& schema;
   Norm norm;
+
+  /// The value of a keyword of this draft; what is none (left out by `lenient`) may be anything, and is not looked at.
+  const Json* find(std::string_view keyword) const {
+    return find_keyword(keyword, draft) == nullptr ? nullptr : schema.find(keyword);
+  }
 };
 
 }  // namespace barg::text::grammar::schema

@@ -62,7 +62,7 @@ Checked<Norm> Normaliser::make_schema(Place place, Mode mode) {
   const Json& schema = document_.json(place);
   if (schema.is_bool()) return schema.as_bool() ? everything() : Norm{};
   if (!schema.is_object()) return invalid(place, "", "a schema is an object, true or false");
-  Work work{place, mode, schema, everything()};
+  Work work{place, mode, document_.draft(), schema, everything()};
   if (auto good = check_values(schema, document_.draft(), place); !good) return std::unexpected(good.error());
   note_without_effect(work);
   if (document_.draft() == Draft::k7 && schema.find("$ref") != nullptr) {
@@ -107,7 +107,8 @@ Checked<void> Normaliser::refuse_unknown(Work& work) {
     const Keyword* keyword = find_keyword(m.first, document_.draft());
     if (keyword != nullptr && keyword->role != Role::kRefused) continue;
     const std::string why = keyword == nullptr ? why_unknown(m.first, document_.draft()) : std::string(keyword->reason);
-    auto refused = run(work, m.first, [&](const Norm&) -> Checked<Norm> { return unsupported(why); });
+    auto refused =
+        run(work, m.first.empty() ? "\"\"" : m.first, [&](const Norm&) -> Checked<Norm> { return unsupported(why); });
     if (!refused) return refused;
   }
   return {};
@@ -117,7 +118,7 @@ void Normaliser::note_without_effect(const Work& work) {
   const auto note = [&](const std::string& keyword, std::string_view why) {
     without_effect_.emplace(std::pair(work.place, keyword), why);
   };
-  const auto has = [&](std::string_view keyword) { return work.schema.find(keyword) != nullptr; };
+  const auto has = [&](std::string_view keyword) { return work.find(keyword) != nullptr; };
   if (document_.draft() == Draft::k7 && has("$ref")) {
     for (const Json::Member& m : work.schema.as_object()) {
       if (m.first != "$ref" && has_effect(m.first, Draft::k7))
@@ -132,8 +133,7 @@ void Normaliser::note_without_effect(const Work& work) {
   for (const std::string keyword : {"minContains", "maxContains"}) {
     if (has(keyword) && !has("contains")) note(keyword, "there is no 'contains'");
   }
-  if (const Json* items = work.schema.find("items");
-      has("additionalItems") && (items == nullptr || !items->is_array())) {
+  if (const Json* items = work.find("items"); has("additionalItems") && (items == nullptr || !items->is_array())) {
     note("additionalItems", "'items' is no list");
   }
 }
@@ -141,7 +141,7 @@ void Normaliser::note_without_effect(const Work& work) {
 // ------------------------------------------------------------------------------------- type, enum, const
 
 Checked<void> Normaliser::apply_types(Work& work) {
-  if (const Json* type = work.schema.find("type")) {
+  if (const Json* type = work.find("type")) {
     auto done = run(work, "type", [&](const Norm& known) -> Checked<Norm> {
       auto integers = numbers_in(languages_, {}, true);
       if (!integers) return std::unexpected(integers.error());
@@ -156,7 +156,7 @@ Checked<void> Normaliser::apply_types(Work& work) {
     if (!done) return done;
   }
   for (const std::string_view keyword : {"const", "enum"}) {
-    const Json* value = work.schema.find(keyword);
+    const Json* value = work.find(keyword);
     if (value == nullptr) continue;
     auto done = run(work, keyword, [&](const Norm& known) -> Checked<Norm> {
       auto list = keyword == "const" ? constant(*value) : constants(value->as_array());
@@ -179,7 +179,7 @@ Checked<void> Normaliser::apply_numbers(Work& work) {
     });
   };
   for (const std::string_view keyword : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}) {
-    const Json* value = work.schema.find(keyword);
+    const Json* value = work.find(keyword);
     if (value == nullptr) continue;
     const std::string text = dump_json(*value);
     NumberRange range;
@@ -225,13 +225,13 @@ Checked<void> Normaliser::apply_strings(Work& work) {
     });
   };
   for (const std::string_view keyword : {"minLength", "maxLength"}) {
-    const auto count = count_of(work.schema, keyword);
+    const auto count = count_of(work.find(keyword));
     if (!count) continue;
     const Strings bound = keyword == "minLength" ? Strings{.content = nullptr, .min = *count}
                                                  : Strings{.content = nullptr, .min = 0, .max = *count};
     if (auto done = meet(keyword, [&] { return if_string(bound); }); !done) return done;
   }
-  if (const Json* pattern = work.schema.find("pattern")) {
+  if (const Json* pattern = work.find("pattern")) {
     auto done = meet("pattern", [&]() -> Checked<Norm> {
       auto dfa = languages_.pattern(pattern->as_string());
       if (!dfa) return std::unexpected(dfa.error());
@@ -239,7 +239,7 @@ Checked<void> Normaliser::apply_strings(Work& work) {
     });
     if (!done) return done;
   }
-  if (const Json* format = work.schema.find("format")) {
+  if (const Json* format = work.find("format")) {
     return meet("format", [&] { return format_norm(languages_, format->as_string()); });
   }
   return {};
@@ -249,7 +249,7 @@ Checked<void> Normaliser::apply_strings(Work& work) {
 
 Checked<void> Normaliser::apply_ref(Work& work) {
   return run(work, "$ref", [&](const Norm& known) -> Checked<Norm> {
-    auto target = document_.resolve(work.place, work.schema.find("$ref")->as_string());
+    auto target = document_.resolve(work.place, work.find("$ref")->as_string());
     if (!target) return std::unexpected(target.error());
     auto there = schema_at(*target, work.mode);
     if (!there) return std::unexpected(there.error());

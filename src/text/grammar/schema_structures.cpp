@@ -58,7 +58,7 @@ Checked<void> Normaliser::apply_arrays(Work& work) {
       return algebra_.intersection(known, norm);
     });
   };
-  const auto has = [&](std::string_view keyword) { return work.schema.find(keyword) != nullptr; };
+  const auto has = [&](std::string_view keyword) { return work.find(keyword) != nullptr; };
   if (has("items") || has("prefixItems")) {
     for (const std::string_view keyword : {"items", "prefixItems", "additionalItems"}) {
       if (has(keyword)) enforced_.emplace(keyword);
@@ -67,17 +67,17 @@ Checked<void> Normaliser::apply_arrays(Work& work) {
     if (!document_.has_unevaluated()) shape.evaluated = 0, shape.all_evaluated = false;
     if (auto done = meet(has("items") ? "items" : "prefixItems", std::move(shape)); !done) return done;
   }
-  if (const auto count = count_of(work.schema, "minItems")) {
+  if (const auto count = count_of(work.find("minItems"))) {
     ArrayShape shape;
     shape.min = *count;
     if (auto done = meet("minItems", std::move(shape)); !done) return done;
   }
-  if (const auto count = count_of(work.schema, "maxItems")) {
+  if (const auto count = count_of(work.find("maxItems"))) {
     ArrayShape shape;
     shape.max = *count;
     if (auto done = meet("maxItems", std::move(shape)); !done) return done;
   }
-  if (const Json* unique = work.schema.find("uniqueItems"); unique != nullptr && unique->as_bool()) {
+  if (const Json* unique = work.find("uniqueItems"); unique != nullptr && unique->as_bool()) {
     ArrayShape shape;
     shape.unique_at = work.place;
     if (auto done = meet("uniqueItems", std::move(shape)); !done) return done;
@@ -85,8 +85,8 @@ Checked<void> Normaliser::apply_arrays(Work& work) {
   if (!has("contains")) return {};
   ArrayShape shape;
   shape.contains.push_back({.what = terms_.schema(document_.member(work.place, "contains")),
-                            .min = count_of(work.schema, "minContains").value_or(1),
-                            .max = count_of(work.schema, "maxContains").value_or(kUnbounded),
+                            .min = count_of(work.find("minContains")).value_or(1),
+                            .max = count_of(work.find("maxContains")).value_or(kUnbounded),
                             .at = work.place});
   for (const std::string_view keyword : {"minContains", "maxContains"}) {
     if (has(keyword)) enforced_.emplace(keyword);
@@ -127,7 +127,7 @@ Checked<std::vector<NameClass>> refined(Languages& languages, Terms& terms, cons
 /// properties, and with `with_patterns` patternProperties and additionalProperties.
 Checked<ObjectShape> Normaliser::names_shape(const Work& work, bool with_patterns) {
   std::vector<NameClass> classes{NameClass{}};
-  const auto has = [&](std::string_view keyword) { return work.schema.find(keyword) != nullptr; };
+  const auto has = [&](std::string_view keyword) { return work.find(keyword) != nullptr; };
   if (with_patterns && has("patternProperties")) {
     for (const auto& [pattern, place] : document_.members(document_.member(work.place, "patternProperties"))) {
       auto dfa = languages_.pattern(std::string(pattern));
@@ -174,7 +174,7 @@ Checked<Norm> Normaliser::with_names(const Norm& known, Place names, Mode mode) 
 }
 
 Checked<void> Normaliser::apply_objects(Work& work) {
-  const auto has = [&](std::string_view keyword) { return work.schema.find(keyword) != nullptr; };
+  const auto has = [&](std::string_view keyword) { return work.find(keyword) != nullptr; };
   const auto meet = [&](std::string_view keyword, ObjectShape shape) {
     return run(work, keyword, [&](const Norm& known) {
       Norm norm = if_object(std::move(shape));
@@ -201,18 +201,18 @@ Checked<void> Normaliser::apply_objects(Work& work) {
     }
     if (auto done = meet(*named, std::move(*shape)); !done) return done;
   }
-  if (const Json* required = work.schema.find("required")) {
+  if (const Json* required = work.find("required")) {
     ObjectShape shape;
     for (const Json& name : required->as_array())
       shape.properties.push_back({.name = name.as_string(), .required = true});
     if (auto done = meet("required", std::move(shape)); !done) return done;
   }
-  if (const auto count = count_of(work.schema, "minProperties")) {
+  if (const auto count = count_of(work.find("minProperties"))) {
     ObjectShape shape;
     shape.min = *count;
     if (auto done = meet("minProperties", std::move(shape)); !done) return done;
   }
-  if (const auto count = count_of(work.schema, "maxProperties")) {
+  if (const auto count = count_of(work.find("maxProperties"))) {
     ObjectShape shape;
     shape.max = *count;
     if (auto done = meet("maxProperties", std::move(shape)); !done) return done;
@@ -228,7 +228,7 @@ Checked<void> Normaliser::apply_unevaluated(Work& work) {
   constexpr std::string_view kIncomplete = "what has been evaluated is not known where other keywords are left out";
   const auto step = [&](std::string_view keyword,
                         const std::function<Checked<void>(Norm&, Term)>& apply) -> Checked<void> {
-    if (work.schema.find(keyword) == nullptr) return {};
+    if (work.find(keyword) == nullptr) return {};
     const Term value = terms_.schema(document_.member(work.place, keyword));
     return run(work, keyword, [&](const Norm& known) -> Checked<Norm> {
       if (!known.dropped.empty()) return unsupported(std::string(kIncomplete));

@@ -30,7 +30,8 @@ void expect_texts(std::string_view schema, const std::vector<std::string>& yes, 
 }
 
 TEST(SchemaFrontEnd, Scalars) {
-  expect_texts(R"({"type":"integer","minimum":3,"maximum":12})", {"3", "12", "7.0"}, {"2", "13", "07", "7.5", "7.0000", "\"7\""});
+  expect_texts(R"({"type":"integer","minimum":3,"maximum":12})", {"3", "12", "7.0"},
+               {"2", "13", "07", "7.5", "7.0000", "\"7\""});
   expect_texts(R"({"type":"number"})", {"0", "-1.5", "1e9"}, {".5", "1.", "true", "01"});
   expect_texts(R"({"enum":[1,"a",null,false,[1,{"b":2}]]})",
                {"1", "1.0", "\"a\"", "\"\\u0061\"", "null", "false", "[1, {\"b\": 2}]"},
@@ -218,6 +219,17 @@ TEST(SchemaFrontEnd, LenientWidensAndLists) {
   ASSERT_TRUE(names.ok()) << names.error.message;
   EXPECT_TRUE(names.text(R"({"y":1})"));
   EXPECT_EQ(names.enforced.unenforced.size(), 2U);
+  // The same where the negation is met only inside of a value.
+  const Schema counted(R"({"type":"array","contains":{"type":"string","x-a":1},"maxContains":1})", {.lenient = true});
+  ASSERT_TRUE(counted.ok()) << counted.error.message;
+  EXPECT_TRUE(counted.text(R"(["a",1])"));
+  EXPECT_FALSE(counted.text("[1]"));
+  // What is no keyword of the draft may have any value.
+  const Schema older(R"({"contains":{"const":1},"minContains":"object","dependentRequired":3})",
+                     {.draft = Draft::k7, .lenient = true});
+  ASSERT_TRUE(older.ok()) << older.error.message;
+  EXPECT_FALSE(older.text("[2]"));
+  EXPECT_EQ(older.enforced.unenforced.size(), 2U);
   // "Exactly one" becomes "at least one".
   const Schema one =
       lenient(R"({"oneOf":[{"type":"array","uniqueItems":true},{"type":"array","items":{"type":"integer"}}]})");
