@@ -80,14 +80,14 @@ Result<void> check_constraint(const Request& request, const EngineInfo& info) {
   std::int64_t needed = s.constraint->min_tokens();
   if (s.reasoning && s.reasoning->open) needed += static_cast<std::int64_t>(s.reasoning->close.size());
   const std::string shortest = "the shortest answer of the requested form takes " + std::to_string(needed) + " tokens";
-  if (s.max_tokens < needed) {
-    return fail(ErrorCode::kInvalidValue, "max_tokens must be at least " + std::to_string(needed) + ": " + shortest,
-                "max_tokens");
-  }
   const std::int64_t room = info.max_model_len - static_cast<std::int64_t>(request.prompt.size());
-  if (room >= needed) return {};
-  return fail(ErrorCode::kContextLengthExceeded,
-              shortest + ", and behind the prompt the context length leaves " + std::to_string(room), "prompt");
+  if (room < needed) {
+    return fail(ErrorCode::kContextLengthExceeded,
+                shortest + ", and behind the prompt the context length leaves " + std::to_string(room), "prompt");
+  }
+  if (s.max_tokens >= needed) return {};
+  return fail(ErrorCode::kInvalidValue, "max_tokens must be at least " + std::to_string(needed) + ": " + shortest,
+              "max_tokens");
 }
 
 }  // namespace

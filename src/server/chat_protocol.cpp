@@ -34,7 +34,7 @@ const FieldSpec kRows[] = {
      .min = 0, .max = kMaxLogprobs},
     {.name = "tools", .type = kArray, .about = "What the model may call; [] is none.", .max = kMaxTools,
      .members = kToolMembers},
-    {.name = "tool_choice", .about = "none, auto, or allowed_tools with mode auto."},
+    {.name = "tool_choice", .about = "none, auto, required, a tool, or allowed_tools."},
     {.name = "parallel_tool_calls", .type = kBool, .about = "false: at most one call."},
     {.name = "functions", .type = kArray, .about = "The older form of tools.", .max = kMaxTools,
      .members = kFunctionMembers},
@@ -106,6 +106,7 @@ Result<ApiRequest> parse_chat_request(const Json& body, const SamplingDefaults& 
   read_reasoning(f, request);
   const auto alias = f.integer("max_tokens");
   request.max_tokens = f.integer("max_completion_tokens");
+  if (request.max_tokens || !alias) request.max_tokens_field = "max_completion_tokens";
   if (!request.max_tokens) request.max_tokens = alias;
   check_min_tokens(f, request);
   return finish_request(std::move(request), f);

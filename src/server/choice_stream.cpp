@@ -41,6 +41,7 @@ ChoiceStream::ChoiceStream(const Tokenizer& tokenizer, const OutputSpec& spec, C
       skip_special_(spec.skip_special_tokens),
       include_stop_(spec.include_stop),
       records_(start.records),
+      whole_(spec.whole),
       min_tokens_(spec.min_tokens),
       chars_(start.chars_before) {
   for (const TokenId id : start.prompt.last(std::min(start.prompt.size(), kPrimeTokens))) detokenizer_.push(id);
@@ -151,6 +152,7 @@ void ChoiceStream::take_released(bool all) {
 
 void ChoiceStream::push_token(OutputToken& token, bool silent) {
   ++count_;
+  for_length_ = for_length_ || token.for_length;
   const bool marker = parser_ && dialect_->is_marker(token.id);
   if (parser_ && parser_->in_reasoning()) ++reasoning_;
   const std::size_t held = detokenizer_.held();
@@ -181,8 +183,10 @@ void ChoiceStream::end(FinishReason finish, TokenId stop_token) {
   feed(detokenizer_.flush());
   if (done()) return;
   release(matcher_.flush().text);
-  finish_ = finish;
-  if (finish == FinishReason::kStop && !natural_end(stop_token)) stop_id_ = stop_token;
+  const bool ended = finish == FinishReason::kStop && natural_end(stop_token);
+  if (finish == FinishReason::kStop && !ended) stop_id_ = stop_token;
+  natural_ = ended || whole_;
+  finish_ = ended && for_length_ ? FinishReason::kLength : finish;
 }
 
 Piece& ChoiceStream::push(std::vector<OutputToken>&& tokens, FinishReason finish, TokenId stop_token) {
@@ -198,8 +202,7 @@ Piece& ChoiceStream::push(std::vector<OutputToken>&& tokens, FinishReason finish
   if (done() && parser_) {
     // A stop string ended inside a marker: what was released of it is text.
     if (mark_seen_ > 0) read_text(tokenizer_.token_bytes(marks_.front().id).substr(0, mark_seen_));
-    const bool natural = finish_ == FinishReason::kStop && stop_string_ < 0 && stop_id_ == kNoToken;
-    traced({}, [&] { parser_->finish(natural, out_.events); });
+    traced({}, [&] { parser_->finish(natural_, out_.events); });
   }
   if (done() || !out_.events.empty()) take_released(done());
   return out_;

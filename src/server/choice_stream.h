@@ -114,7 +114,7 @@ class ChoiceStream {
   text::StopMatcher matcher_;
   std::shared_ptr<const text::BoundDialect> dialect_;
   std::optional<text::OutputParser> parser_;
-  const bool skip_special_, include_stop_, records_;
+  const bool skip_special_, include_stop_, records_, whole_;
   const std::int32_t min_tokens_;
   Piece out_;          ///< what the current push shows
   std::string spare_;  ///< memory of the last piece's text
@@ -128,6 +128,8 @@ class ChoiceStream {
   std::int32_t count_ = 0, reasoning_ = 0;
   FinishReason finish_ = FinishReason::kNone;
   int stop_string_ = -1;
+  bool for_length_ = false;  ///< a token was chosen so that the answer ends in time
+  bool natural_ = false;     ///< the model ended it itself, or it is whole all the same
   TokenId stop_id_ = kNoToken;
 };
 

@@ -19,8 +19,8 @@ extern const std::span<const FieldSpec> kFormatRows;
 /// Every shared field that `fields` has a row of.
 void read_constraint(Fields& fields, ConstraintSpec& out);
 
-/// One format object: {"type": "json_schema", ...} with `schema` in it or in `json_schema`. `format` is absorbed by the
-/// caller; `field` is its whole path.
+/// One format object: {"type": "json_schema", ...} with `schema` in it or in `json_schema`. Fails where `out` has a
+/// constraint already. `format` is absorbed by the caller; `field` is its whole path.
 void read_format(Fields& format, const std::string& field, ConstraintSpec& out);
 
 }  // namespace barg::server

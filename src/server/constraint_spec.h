@@ -21,12 +21,13 @@ enum class ConstraintKind : std::uint8_t {
 
 struct ConstraintSpec {
   ConstraintKind kind = ConstraintKind::kNone;
-  Json value;
-  std::string text;
-  std::vector<std::string> choices;
+  Json value = {};
+  std::string text = {};
+  std::vector<std::string> choices = {};
   bool lenient = false;  ///< what a schema asks and cannot be enforced is listed in the answer, not refused
+  bool lenient_tools = false;  ///< the same for strict tools
   bool compact = false;  ///< JSON without white space
-  std::string field;     ///< of the body, for errors: "response_format"
+  std::string field = {};  ///< of the body, for errors: "response_format.json_schema.schema"
 
   explicit operator bool() const { return kind != ConstraintKind::kNone; }
 };

@@ -4,6 +4,7 @@
 #include <ctime>
 #include <optional>
 
+#include "barg/constraint.h"
 #include "server/api_error.h"
 #include "server/handlers.h"
 #include "server/openai_answer.h"
@@ -87,8 +88,10 @@ struct Draft {
 };
 
 /// What the request would get now, in the order in which it would get it; nullopt: an answer. Leaves in `prepared` what
-/// there is to show, also behind a refusal. An error: the body is no request.
-Result<std::optional<Error>> verdict(const Protocol& protocol, const Parsed& parsed, Prepared& prepared) {
+/// there is to show, also behind a refusal; with prepared.must_compile there is nothing yet. An error: the body is no
+/// request.
+Result<std::optional<Error>> verdict(const ServerState& state, const Protocol& protocol, Parsed& parsed,
+                                     bool may_compile, Prepared& prepared) {
   const ServedModel& model = *parsed.model;
   std::optional<Error> refused;
   const auto note = [&](const Result<void>& ok) {
@@ -96,6 +99,8 @@ Result<std::optional<Error>> verdict(const Protocol& protocol, const Parsed& par
   };
   note(check_before(model, protocol, parsed.request));
   if (refused && refused->code == ErrorCode::kContextLengthExceeded) return refused;  // by its bytes: it is not read
+  note(bind_constraint(state, model, parsed.request, may_compile, prepared));
+  if (prepared.must_compile) return refused;
   const auto made = make_prompts(model, protocol, parsed.request, prepared);
   const bool no_prompt = !made && prepared.prompts.size() == prepared.requests.size() &&
                          prepared.requests.size() < std::max<std::size_t>(1, parsed.request.prompts.size());
@@ -115,15 +120,34 @@ Json prompt_json(const ServedModel& model, const PromptInfo& prompt) {
                        {"inside_reasoning", prompt.inside_reasoning}});
 }
 
-Result<Draft> draft(const ServerState& state, const Protocol& protocol, const HttpRequest& http,
-                    std::string_view api_key) {
+constexpr std::string_view kConstraintKinds[] = {"none", "json_object", "json_schema", "regex", "choice", "grammar", "structural_tag"};
+
+/// Null where nothing binds the answer.
+Json constraint_json(const ApiRequest& request, const Prepared& prepared) {
+  if (!constrained(request)) return nullptr;
+  const ConstraintSpec& spec = request.constraint;
+  const auto& bound = request.sampling.constraint;
+  Json::Array lost;
+  for (const text::grammar::Unenforced& u : prepared.unenforced)
+    lost.push_back(Json::object({{"pointer", u.pointer}, {"keyword", u.keyword}, {"reason", u.reason}}));
+  return Json::object({{"text", std::string(kConstraintKinds[static_cast<std::size_t>(spec.kind)])},
+                       {"field", spec ? Json(spec.field) : Json()},
+                       {"call", request.output.tools.must_call() ? "required" : request.output.tools.tools.empty() ? "none" : "allowed"},
+                       {"min_tokens", bound ? Json(bound->min_tokens()) : Json()},
+                       {"unenforced", Json(std::move(lost))}});
+}
+
+/// nullopt: without may_compile, and it has to be.
+Result<std::optional<Draft>> draft(const ServerState& state, const Protocol& protocol, const HttpRequest& http,
+                                   std::string_view api_key, bool may_compile) {
   auto parsed = parse_request(state, protocol, http, api_key, std::time(nullptr));
   if (!parsed) return std::unexpected(parsed.error());
   const ServedModel& model = *parsed->model;
   const ApiRequest& api = parsed->request;
   Prepared prepared;
-  const auto refused = verdict(protocol, *parsed, prepared);
+  const auto refused = verdict(state, protocol, *parsed, may_compile, prepared);
   if (!refused) return std::unexpected(refused.error());
+  if (prepared.must_compile) return std::nullopt;
   Json::Array prompts;
   for (const PromptInfo& prompt : prepared.prompts) prompts.push_back(prompt_json(model, prompt));
   std::shared_ptr<const Request> first;
@@ -140,6 +164,7 @@ Result<Draft> draft(const ServerState& state, const Protocol& protocol, const Ht
                               {"max_tokens", Json::object({{"asked", asked}, {"effective", effective}})},
                               {"settings", settings_json(*parsed)},
                               {"ignored", ignored_json(api.ignored)},
+                              {"constraint", constraint_json(api, prepared)},
                               {"dialect", dialect_json(model)},
                               {"template", chat && model.chat_template ? wishes_json(model, api) : Json()}});
   return Draft{&model, std::move(answer), std::move(first)};
@@ -174,6 +199,18 @@ void complete(const std::shared_ptr<ServerState>& state, Draft draft, const std:
   if (!asked) stopped();
 }
 
+/// False: the pool is full. What must be compiled goes on to where that may be done.
+bool explain_on(CpuPool& pool, const std::shared_ptr<ServerState>& state, HttpRequest request,
+                const std::shared_ptr<Responder>& responder, const Protocol* protocol, bool may_compile) {
+  return pool.submit([state, request = std::move(request), responder, protocol, may_compile]() mutable {
+    auto made = draft(*state, *protocol, request, asking_key(*state, request), may_compile);
+    if (!made) return answer(responder, error_response(made.error()));
+    if (*made) return complete(state, std::move(**made), responder);
+    if (explain_on(*state->compile_pool, state, std::move(request), responder, protocol, true)) return;
+    answer(responder, error_response({ErrorCode::kUnavailable, "too many structured outputs are being compiled", "", 1}));
+  });
+}
+
 }  // namespace
 
 void explain(const std::shared_ptr<ServerState>& state, HttpRequest request, std::shared_ptr<Responder> responder) {
@@ -185,13 +222,7 @@ void explain(const std::shared_ptr<ServerState>& state, HttpRequest request, std
         {ErrorCode::kInvalidValue, "endpoint must be the path of an endpoint that generates, such as /v1/responses",
          "endpoint", 0}));
   }
-  const bool queued = state->text_pool->submit(
-      [state, request = std::move(request), responder, protocol]() mutable {
-        auto made = draft(*state, *protocol, request, asking_key(*state, request));
-        if (!made) return answer(responder, error_response(made.error()));
-        complete(state, std::move(*made), responder);
-      });
-  if (!queued)
+  if (!explain_on(*state->text_pool, state, std::move(request), responder, protocol, false))
     responder->respond(error_response({ErrorCode::kUnavailable, "too many requests are being prepared", "", 1}));
 }
 

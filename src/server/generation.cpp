@@ -52,6 +52,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
  private:
   void listen();
+  bool prepare_on(CpuPool& pool, bool may_compile);
   void launch(Prepared prepared);
   void attach(const ResponseMeta& meta, const OutputSpec& output);
   bool submit_all(std::vector<Request> requests);
@@ -81,6 +82,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool behind_ = false;  ///< the reader is
   bool over_ = false;    ///< answered, or nobody listens: events are ignored
   std::vector<std::string> ignored_;
+  std::string unenforced_;  ///< the header's value
   std::int32_t clamped_max_tokens_ = 0;
   const std::string answer_id_ = mint_response_id(protocol_.id_prefix);
   std::unique_ptr<Capture> capture_;  ///< io thread, but for begin_capture(); until it is kept
@@ -93,10 +95,23 @@ void Generation::start() {
     capture_ = std::make_unique<Capture>(answer_id_, key_owner(asking_key(*state_, request_)), *state_->captures);
     capture_id_ = capture_->id();
   }
-  const bool queued = state_->pool->submit([self = shared_from_this()] {
+  if (prepare_on(*state_->pool, false)) return;
+  begin_capture(nullptr, std::time(nullptr));
+  refuse({ErrorCode::kUnavailable, "too many requests are being prepared, try again later", "", 1});
+}
+
+/// False: the pool is full. Without `may_compile` a request whose constraint must be compiled goes on to those that wait
+/// for one.
+bool Generation::prepare_on(CpuPool& pool, bool may_compile) {
+  return pool.submit([self = shared_from_this(), may_compile] {
     const std::string api_key(asking_key(*self->state_, self->request_));
     const std::time_t now = std::time(nullptr);
-    auto prepared = prepare(*self->state_, self->protocol_, self->request_, api_key, now);
+    auto prepared = prepare(*self->state_, self->protocol_, self->request_, api_key, now, may_compile);
+    if (prepared && prepared->must_compile) {
+      if (self->prepare_on(*self->state_->compile_pool, true)) return;
+      prepared = std::unexpected(
+          Error{ErrorCode::kUnavailable, "too many structured outputs are being compiled, try again later", "", 1});
+    }
     self->begin_capture(prepared ? prepared->model : nullptr, now);
     self->request_.body = {};
     auto responder = self->responder_;
@@ -106,9 +121,6 @@ void Generation::start() {
       responder->post([self, p = std::move(*prepared)]() mutable { self->launch(std::move(p)); });
     }
   });
-  if (queued) return;
-  begin_capture(nullptr, std::time(nullptr));
-  refuse({ErrorCode::kUnavailable, "too many requests are being prepared, try again later", "", 1});
 }
 
 /// `model`: null where the request is refused before it has one; then the one that its body names, if any.
@@ -147,6 +159,7 @@ void Generation::keep_capture(int status, std::optional<Capture::Failure> failur
 HttpResponse Generation::decorated(HttpResponse response) const {
   if (!capture_id_.empty()) response.headers.emplace_back("x-barg-capture", capture_id_);
   if (!ignored_.empty()) response.headers.emplace_back("x-barg-ignored", ignored_header(ignored_));
+  if (!unenforced_.empty()) response.headers.emplace_back("x-barg-unenforced", unenforced_);
   if (clamped_max_tokens_ > 0)
     response.headers.emplace_back("x-barg-max-tokens", std::to_string(clamped_max_tokens_));
   return response;
@@ -157,6 +170,7 @@ void Generation::launch(Prepared prepared) {
   const ServedModel& model = *prepared.model;
   engine_ = model.engine;
   ignored_ = std::move(prepared.ignored);
+  unenforced_ = unenforced_header(prepared.unenforced);
   clamped_max_tokens_ = prepared.clamped_max_tokens;
   streaming_ = prepared.output.stream;
   const ResponseMeta meta{.id = answer_id_,

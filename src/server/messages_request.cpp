@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/constraint_rules.h"
 #include "server/messages_content.h"
 #include "server/messages_writer.h"
 #include "server/request_rules.h"
@@ -28,7 +29,7 @@ constexpr FieldSpec kToolRows[] = {
      .max = kMaxTypeBytes},
     {.name = "description", .type = kString, .about = "For the model."},
     {.name = "input_schema", .type = kObject, .about = "A JSON Schema of the input. A custom tool must have one."},
-    {.name = "strict", .type = kBool, .about = "Only false."},
+    {.name = "strict", .type = kBool, .about = "Calls always fit the schema; what cannot be enforced is refused."},
     {.name = "cache_control", .type = kAny, .about = "As of the request."},
     {.name = "eager_input_streaming", .type = kAny, .about = "Accepted; input is always streamed as it comes."},
     {.name = "allowed_callers", .type = kAny, .about = "Ignored.", .effect = kIgnored},
@@ -36,7 +37,7 @@ constexpr FieldSpec kToolRows[] = {
     {.name = "input_examples", .type = kAny, .about = "Ignored.", .effect = kIgnored},
 };
 constexpr FieldSpec kChoiceRows[] = {
-    {.name = "type", .type = kString, .about = "auto or none; any and tool are refused.", .max = kMaxTypeBytes,
+    {.name = "type", .type = kString, .about = "auto, any, tool or none.", .max = kMaxTypeBytes,
      .required = true, .values = kChoices},
     {.name = "name", .type = kString, .about = "Of the tool.", .max = kMaxToolName},
     {.name = "disable_parallel_tool_use", .type = kBool, .about = "At most one call."},
@@ -48,11 +49,11 @@ constexpr FieldSpec kThinkingRows[] = {
      .max = kInt32Max},
     {.name = "display", .type = kString, .about = "omitted: it is counted and not returned.", .max = kMaxTypeBytes},
 };
-constexpr FieldSpec kOutputRows[] = {
+const FieldSpec kOutputRows[] = {
     {.name = "effort", .type = kString, .about = "How much to reason.", .max = kMaxTypeBytes, .values = kEfforts},
-    {.name = "format", .type = kObject, .about = "Not supported.", .effect = kRefused},
+    {.name = "format", .type = kObject, .about = "What the text must be: json_schema with its schema.", .members = kFormatRows},
 };
-constexpr FieldSpec kOwn[] = {
+const FieldSpec kOwn[] = {
     {.name = "max_tokens", .type = kInteger, .about = "Most tokens of the answer, reasoning included.", .min = 1,
      .required = true},
     {.name = "messages", .type = kArray, .about = "The conversation: roles and texts or content blocks.",
@@ -66,7 +67,7 @@ constexpr FieldSpec kOwn[] = {
     {.name = "output_config", .type = kObject, .about = "Effort and format of the answer.", .members = kOutputRows},
     {.name = "cache_control", .type = kAny,
      .about = "{\"type\": \"ephemeral\", \"ttl\": \"5m\" or \"1h\"}: the prompt stays in the cache for so long."},
-    {.name = "output_format", .type = kAny, .about = "Not supported.", .effect = kRefused},
+    {.name = "output_format", .type = kObject, .about = "The older name of output_config.format.", .members = kFormatRows},
     {.name = "metadata", .type = kObject, .about = "Ignored.", .effect = kIgnored},
     {.name = "betas", .about = "Ignored.", .effect = kIgnored},
     {.name = "container", .about = "Ignored.", .effect = kIgnored},
@@ -133,7 +134,8 @@ void read_stop_sequences(Fields& fields, OutputSpec& out) {
 }
 
 /// Absent, and between_tools, leave it to the model's template.
-void read_thinking(Fields& fields, ReasoningOptions& reasoning) {
+void read_thinking(Fields& fields, ApiRequest& request) {
+  ReasoningOptions& reasoning = request.output.reasoning;
   if (auto thinking = fields.nested("thinking")) {
     const auto type = thinking->string("type");
     const auto budget = thinking->integer("budget_tokens");
@@ -145,10 +147,17 @@ void read_thinking(Fields& fields, ReasoningOptions& reasoning) {
     if (budget && type != "disabled") set_budget(fields, reasoning, *budget, "thinking.budget_tokens");
   }
   if (auto output = fields.nested("output_config")) {
-    output->refuse_unsupported();
     if (auto effort = output->string("effort"))
       set_effort(*output, reasoning, std::move(*effort), "output_config.effort");
+    if (auto format = output->nested("format")) {
+      read_format(*format, "output_config.format", request.constraint);
+      output->absorb(*format);
+    }
     fields.absorb(*output);
+  }
+  if (auto format = fields.nested("output_format")) {
+    read_format(*format, "output_format", request.constraint);
+    fields.absorb(*format);
   }
 }
 
@@ -201,7 +210,7 @@ Result<ApiRequest> parse_messages_request(const Json& body, const MessagesContex
     read_tool(fields, tools->as_array()[i], i, request, ignored);
   read_tool_choice(fields, request.output.tools);
   read_stop_sequences(fields, request.output);
-  read_thinking(fields, request.output.reasoning);
+  read_thinking(fields, request);
   read_reasoning(fields, request);
   check_min_tokens(fields, request);
   request.ignored = std::move(ignored.names());

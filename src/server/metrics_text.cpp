@@ -381,6 +381,11 @@ void write_http(Writer& w, const ServerState& state) {
       static_cast<double>(g.write_stalls));
   one("barg_disconnects_total", "counter", "Clients gone while their request was being answered.",
       static_cast<double>(g.disconnects));
+  const Constraints::Counts asked = state.constraints->counts();
+  w.family("barg_structured_outputs_total", "counter", "Requests with a structured output, by what became of it.");
+  w.sample("barg_structured_outputs_total", "result=\"cached\"", static_cast<double>(asked.found));
+  w.sample("barg_structured_outputs_total", "result=\"compiled\"", static_cast<double>(asked.compiled));
+  w.sample("barg_structured_outputs_total", "result=\"refused\"", static_cast<double>(asked.refused));
   const ResponseStore::Held held = state.responses->held();
   one("barg_responses_stored", "gauge", "Answers of /v1/responses that are kept, running ones included.",
       static_cast<double>(held.count));

@@ -20,6 +20,7 @@
 #include "barg/request.h"
 #include "barg/result.h"
 #include "base/json.h"
+#include "server/constraint_spec.h"
 #include "server/json_fields.h"
 #include "server/served_model.h"
 #include "text/chat_template.h"
@@ -47,6 +48,7 @@ struct ToolSpec {
   Json parameters;      ///< JSON Schema, or null
   bool strict = false;
   bool custom = false;  ///< plain text input (OpenAI's custom tools)
+  std::string field = {};  ///< of the body, where its schema is: for errors
 };
 
 /// Tools are those that may be used: mode kNone leaves none, allowed_tools those it lists. See tool_rules.h.
@@ -54,7 +56,10 @@ struct ToolOptions {
   std::vector<ToolSpec> tools;
   ToolMode mode = ToolMode::kAuto;
   std::string named;            ///< with kNamed
+  std::string mode_by = {};     ///< the field of the body that says the mode
   bool parallel = true;
+
+  bool must_call() const { return mode == ToolMode::kRequired || mode == ToolMode::kNamed; }
 };
 
 struct ReasoningOptions {
@@ -81,6 +86,7 @@ struct OutputSpec {
   bool skip_special_tokens = true;
   bool return_token_ids = false;
   std::int32_t min_tokens = 0;  ///< stop strings do not match in these first tokens
+  bool whole = false;           ///< a constraint sees to it: what no stop string cuts is whole, also at its longest
   ToolOptions tools;
   ReasoningOptions reasoning;
   std::shared_ptr<const ProtocolExtras> extras;  ///< may be null
@@ -99,11 +105,13 @@ struct ApiRequest {
   text::ChatPrompt chat;             ///< chat
   bool add_special_tokens = false;
   std::optional<std::int64_t> max_tokens;  ///< as asked; the caller clamps to what remains
+  std::string_view max_tokens_field = "max_tokens";  ///< what the protocol calls it, or the client did
   SamplingParams sampling;                 ///< max_tokens not filled in
   std::int32_t n = 1;
   Priority priority = Priority::kStandard;
   std::string cache_salt;
   double cache_pin_s = 0;
+  ConstraintSpec constraint;
   OutputSpec output;
   bool strict = false;               ///< strict_params: a field without effect is an error
   std::vector<std::string> ignored;  ///< fields that had no effect

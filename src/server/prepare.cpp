@@ -1,6 +1,7 @@
 #include "server/prepare.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "server/cache_salt.h"
 #include "server/request_rules.h"
@@ -144,7 +145,10 @@ PromptInfo completion_prompt(const ServedModel& model, const ApiRequest& request
 
 /// A budget of reasoning becomes what the sampler needs to end it; a model without reasoning keeps every budget.
 std::optional<ReasoningLimit> reasoning_limit(const ServedModel& model, const ApiRequest& api, const PromptInfo& prompt) {
-  const auto& budget = api.output.reasoning.budget;
+  auto budget = api.output.reasoning.budget;
+  // A constraint begins behind the reasoning, so the sampler has to know where that ends.
+  const bool reasons = api.output.api != Api::kCompletions && (prompt.inside_reasoning || api.output.reasoning.enabled != false);
+  if (!budget && api.sampling.constraint && reasons) budget = std::numeric_limits<std::int32_t>::max();
   if (!budget || !model.dialect || model.dialect->reasoning().close.empty()) return std::nullopt;
   const text::ReasoningMarkers& markers = model.dialect->reasoning();
   const EncodeOptions options{.add_special_tokens = false, .parse_special_tokens = true};
@@ -163,6 +167,22 @@ void add_call_ends(const ServedModel& model, const ApiRequest& api, SamplingPara
     const auto known = [id](const std::vector<TokenId>& ids) { return std::find(ids.begin(), ids.end(), id) != ids.end(); };
     if (!known(model.engine->info().end_ids) && !known(sampling.stop_token_ids)) sampling.stop_token_ids.push_back(id);
   }
+}
+
+/// What the engine says of a request with a constraint, in the protocol's words.
+Result<void> check_constrained(const ServedModel& model, const Protocol& protocol, const ApiRequest& api,
+                               const Request& request) {
+  if (!request.sampling.constraint) return {};
+  auto ok = model.engine->check(request);
+  if (ok) return {};
+  Error error = ok.error();
+  constexpr std::string_view kBudget = "max_tokens";
+  if (error.param == kBudget) {
+    if (error.message.starts_with(kBudget)) error.message.replace(0, kBudget.size(), api.max_tokens_field);
+    error.param = api.max_tokens_field;
+  }
+  if (error.param == "prompt") error.param = protocol.prompt_field;
+  return std::unexpected(std::move(error));
 }
 
 /// Prompt `index` of the request (a conversation has one), of any length.
@@ -193,6 +213,7 @@ Result<Request> engine_request(const ServedModel& model, const Protocol& protoco
   request.priority = api.priority;
   request.cache_salt = api.cache_salt;
   request.cache_pin_s = api.cache_pin_s;
+  if (auto ok = check_constrained(model, protocol, api, request); !ok) return std::unexpected(ok.error());
   return request;
 }
 
@@ -247,6 +268,25 @@ void complete_chat(ApiRequest& request) {
 
 }  // namespace
 
+Result<void> bind_constraint(const ServerState& state, const ServedModel& model, ApiRequest& request, bool may_compile,
+                             Prepared& out) {
+  if (!constrained(request)) return {};
+  auto compiled = state.constraints->find(model, request);
+  if (!compiled && !may_compile) {
+    out.must_compile = true;
+    return {};
+  }
+  if (!compiled) {
+    auto made = state.constraints->compile(model, request);
+    if (!made) return std::unexpected(made.error());
+    compiled = std::move(*made);
+  }
+  request.sampling.constraint = compiled->constraint;
+  request.output.whole = true;
+  out.unenforced = compiled->unenforced;
+  return {};
+}
+
 Result<void> make_prompts(const ServedModel& model, const Protocol& protocol, const ApiRequest& api, Prepared& out) {
   const std::size_t prompts = std::max<std::size_t>(1, api.prompts.size());
   for (std::size_t i = 0; i < prompts; ++i) {
@@ -296,7 +336,7 @@ Result<Parsed> parse_request(const ServerState& state, const Protocol& protocol,
 }
 
 Result<Prepared> prepare(const ServerState& state, const Protocol& protocol, const HttpRequest& http,
-                         std::string_view api_key, std::time_t now) {
+                         std::string_view api_key, std::time_t now, bool may_compile) {
   auto parsed = parse_request(state, protocol, http, api_key, now);
   if (!parsed) return std::unexpected(parsed.error());
   ApiRequest& request = parsed->request;
@@ -305,6 +345,8 @@ Result<Prepared> prepare(const ServerState& state, const Protocol& protocol, con
   out.created = now;
   out.n = request.n;
   if (auto ok = check_before(*out.model, protocol, request); !ok) return std::unexpected(ok.error());
+  if (auto ok = bind_constraint(state, *out.model, request, may_compile, out); !ok) return std::unexpected(ok.error());
+  if (out.must_compile) return out;
   if (auto ok = make_prompts(*out.model, protocol, request, out); !ok) return std::unexpected(ok.error());
   out.output = std::move(request.output);
   out.ignored = std::move(request.ignored);

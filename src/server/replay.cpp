@@ -113,7 +113,8 @@ std::optional<Error> contradiction(const Capsule& capsule, std::size_t prompts, 
   return std::nullopt;
 }
 
-/// The engine's requests as they were then; they stop where the captured tokens do.
+/// The engine's requests as they were then; they stop where the captured tokens do, but for those with a constraint: what
+/// it allows near the end depends on where that is.
 void as_captured(std::vector<Request>& requests, const Capsule& capsule) {
   for (std::size_t i = 0; i < requests.size(); ++i) {
     std::size_t most = 0;
@@ -123,7 +124,7 @@ void as_captured(std::vector<Request>& requests, const Capsule& capsule) {
       if (place.second == 0) requests[i].sampling.seed = output.seed;
     }
     SamplingParams& s = requests[i].sampling;
-    s.max_tokens = std::min(s.max_tokens, static_cast<std::int32_t>(most));
+    if (!s.constraint) s.max_tokens = std::min(s.max_tokens, static_cast<std::int32_t>(most));
     s.min_tokens = std::min(s.min_tokens, s.max_tokens);
   }
 }
@@ -258,6 +259,7 @@ Result<ReplayReport> replay(ServedModel model, const Json& json, const std::stri
   ServerState& state = *shared;
   state.options.strip_volatile_lines = options.strip_volatile_lines;
   state.utc_offset = capsule->utc_offset;
+  state.constraints = std::make_unique<Constraints>();
   state.responses = std::make_unique<ResponseStore>(
       ResponseStoreLimits{.bytes = options.stores_responses ? kStoreBytes : 0, .ttl_s = 60}, state.clock);
   if (!capsule->settings.is_null()) model.names = {capsule->meta.model};
@@ -271,7 +273,8 @@ Result<ReplayReport> replay(ServedModel model, const Json& json, const std::stri
 
   ReplayReport report;
   report.note = notes(*capsule, served, options, build);
-  auto prepared = prepare(state, *protocol, capsule->request, "", static_cast<std::time_t>(capsule->meta.created));
+  auto prepared = prepare(state, *protocol, capsule->request, "", static_cast<std::time_t>(capsule->meta.created),
+                          true);
   if (capsule->failure) {
     compare_refusal(*capsule, *protocol, prepared, report);
     return report;

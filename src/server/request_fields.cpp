@@ -1,6 +1,7 @@
 // The rows that several endpoints share. Ranges are OpenAI's, extensions are named and meant as in vLLM.
 #include <algorithm>
 
+#include "server/constraint_rules.h"
 #include "server/request_rules.h"
 
 namespace barg::server {
@@ -19,12 +20,6 @@ constexpr FieldSpec kStreamOptions[] = {
     {.name = "include_usage", .type = kBool, .about = "A last chunk with the usage of the whole request."},
     {.name = "continuous_usage_stats", .type = kBool, .about = "The usage so far on every chunk."},
     {.name = "include_obfuscation", .type = kBool, .about = "Accepted; nothing is padded."},
-};
-
-constexpr FieldSpec kResponseFormat[] = {
-    {.name = "type", .type = kString, .about = "Only text is supported.", .max = 64, .required = true},
-    {.name = "json_schema", .type = kObject, .about = "Refused with its type."},
-    {.name = "schema", .type = kAny, .about = "Refused with its type."},
 };
 
 constexpr FieldSpec kShared[] = {
@@ -68,8 +63,6 @@ constexpr FieldSpec kShared[] = {
      .min = 0, .max = kMaxLogprobs, .apis = kOpenAi},
     {.name = "add_special_tokens", .type = kBool, .about = "Add BOS where the prompt does not begin with it.",
      .apis = kOpenAi},
-    {.name = "response_format", .type = kObject, .about = "Only {\"type\": \"text\"}.", .apis = kOpenAi,
-     .members = kResponseFormat},
     {.name = "modalities", .type = kArray, .about = "Only [\"text\"].", .max = 8, .apis = kOpenAi},
 
     // Who asks, and how it is served.
@@ -103,15 +96,6 @@ constexpr FieldSpec kShared[] = {
      .about = "Whether the model reasons first, where it can be told; wins over an effort.", .apis = kChatLike},
 
     // Understood, and not built.
-    {.name = "structured_outputs", .about = "Not supported.", .effect = kRefused},
-    {.name = "guided_json", .about = "Not supported.", .effect = kRefused},
-    {.name = "guided_regex", .about = "Not supported.", .effect = kRefused},
-    {.name = "guided_choice", .about = "Not supported.", .effect = kRefused},
-    {.name = "guided_grammar", .about = "Not supported.", .effect = kRefused},
-    {.name = "grammar", .about = "Not supported.", .effect = kRefused},
-    {.name = "json_schema", .about = "Not supported.", .effect = kRefused},
-    {.name = "regex", .about = "Not supported.", .effect = kRefused},
-    {.name = "ebnf", .about = "Not supported.", .effect = kRefused},
     {.name = "suffix", .about = "Not supported.", .effect = kRefused, .apis = kOpenAi},
     {.name = "use_beam_search", .about = "Not supported.", .effect = kRefused},
     {.name = "bad_words", .about = "Not supported.", .effect = kRefused},
@@ -126,9 +110,11 @@ constexpr FieldSpec kShared[] = {
 
 std::vector<FieldSpec> with_shared(Api api, std::span<const FieldSpec> own) {
   std::vector<FieldSpec> rows(own.begin(), own.end());
-  for (const FieldSpec& row : kShared) {
-    const bool told = std::any_of(own.begin(), own.end(), [&](const FieldSpec& o) { return o.name == row.name; });
-    if ((row.apis & api_bit(api)) != 0 && !told) rows.push_back(row);
+  for (const std::span<const FieldSpec> shared : {std::span<const FieldSpec>(kShared), kConstraintRows}) {
+    for (const FieldSpec& row : shared) {
+      const bool told = std::any_of(own.begin(), own.end(), [&](const FieldSpec& o) { return o.name == row.name; });
+      if ((row.apis & api_bit(api)) != 0 && !told) rows.push_back(row);
+    }
   }
   return rows;
 }

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <limits>
 
+#include "server/constraint_rules.h"
+
 namespace barg::server {
 namespace {
 
@@ -15,19 +17,6 @@ constexpr double kGreedyBelow = 1e-5;
 /// Endpoints whose rows of these names are the shared ones.
 bool openai(const ApiRequest& request) {
   return request.output.api == Api::kChat || request.output.api == Api::kCompletions;
-}
-
-void refuse_format(Fields& fields) {
-  auto format = fields.nested("response_format");
-  if (!format) return;
-  const auto type = format->string("type");
-  for (const char* name : {"json_schema", "schema"}) format->get(name);
-  if (format->ok() && !type)
-    format->fail(ErrorCode::kInvalidValue, "response_format.type must be a string", "type");
-  fields.absorb(*format);
-  if (type && *type != "text")
-    fields.fail(ErrorCode::kUnsupported,
-                "the only supported response_format is text; JSON comes with structured output", "response_format");
 }
 
 void refuse_modalities(Fields& fields) {
@@ -183,6 +172,21 @@ void contradiction(Fields& fields, const std::string& one, const std::string& ot
   fields.fail_at(ErrorCode::kInvalidValue, one + " and " + other + " contradict each other", other);
 }
 
+/// What cannot be given with a constraint, as far as the request alone says so.
+void check_constraint(Fields& fields, const ApiRequest& request) {
+  const ConstraintSpec& spec = request.constraint;
+  if (!spec || !fields.ok()) return;
+  const ToolOptions& tools = request.output.tools;
+  if (tools.must_call()) {
+    fields.fail_at(ErrorCode::kInvalidValue,
+                   tools.mode_by + " asks for a call, and " + spec.field + " for a text: give one of them", tools.mode_by);
+  }
+  if (request.max_tokens == 0) {
+    fields.fail_at(ErrorCode::kInvalidValue,
+                   spec.field + " binds the answer, and with max_tokens 0 there is none", spec.field);
+  }
+}
+
 }  // namespace
 
 void read_generation(Fields& fields, ApiRequest& request, const SamplingDefaults& defaults, std::int32_t vocab) {
@@ -193,8 +197,8 @@ void read_generation(Fields& fields, ApiRequest& request, const SamplingDefaults
   read_identity(fields, request);
   request.output.min_tokens = request.sampling.min_tokens;
   if (fields.knows("stop")) read_stops(fields, request.output);
+  read_constraint(fields, request.constraint);
   if (!openai(request)) return;
-  refuse_format(fields);
   refuse_modalities(fields);
   read_stream_options(fields, request.output);
   read_choices(fields, request);
@@ -247,6 +251,7 @@ void check_min_tokens(Fields& fields, const ApiRequest& request) {
 /// Unknown fields are listed, not refused: clients send many. strict_params refuses them.
 Result<ApiRequest> finish_request(ApiRequest request, Fields& fields) {
   request.strict = fields.boolean("strict_params").value_or(false);
+  check_constraint(fields, request);
   if (!fields.ok()) return std::unexpected(*fields.error());
   for (std::string& name : fields.unread()) request.ignored.push_back(std::move(name));
   if (auto ok = check_strict(request); !ok) return std::unexpected(ok.error());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "server/constraint_rules.h"
 #include "server/request_rules.h"
 #include "server/responses_extras.h"
 #include "server/responses_ids.h"
@@ -46,14 +47,7 @@ constexpr FieldSpec kReasoningRows[] = {
      .effect = kIgnored},
     {.name = "mode", .about = "Ignored.", .effect = kIgnored},
 };
-constexpr FieldSpec kFormatRows[] = {
-    {.name = "type", .type = kString, .about = "Only text.", .max = 64, .required = true},
-    {.name = "name", .about = "Of a JSON schema."},
-    {.name = "description", .about = "Of a JSON schema."},
-    {.name = "schema", .about = "The JSON schema."},
-    {.name = "strict", .about = "Of a JSON schema."},
-};
-constexpr FieldSpec kTextRows[] = {
+const FieldSpec kTextRows[] = {
     {.name = "format", .type = kObject, .about = "Of the answer.", .members = kFormatRows},
     {.name = "verbosity", .about = "Ignored.", .effect = kIgnored},
 };
@@ -61,7 +55,7 @@ constexpr FieldSpec kStreamRows[] = {
     {.name = "include_obfuscation", .about = "Accepted; nothing is padded."},
 };
 
-constexpr FieldSpec kOwn[] = {
+const FieldSpec kOwn[] = {
     {.name = "input",
      .about = "A text, or items: messages, calls and their outputs, reasoning, references. Needed without "
               "previous_response_id."},
@@ -82,7 +76,7 @@ constexpr FieldSpec kOwn[] = {
      .type = kArray,
      .about = "function, custom and namespace; others are skipped.",
      .max = kMaxTools},
-    {.name = "tool_choice", .about = "none, auto, or allowed_tools with mode auto."},
+    {.name = "tool_choice", .about = "none, auto, required, a tool, or allowed_tools."},
     {.name = "parallel_tool_calls", .type = kBool, .about = "false: at most one call."},
     {.name = "reasoning",
      .type = kObject,
@@ -293,15 +287,7 @@ void Parser::read_text() {
   auto text = fields_.nested("text");
   if (!text) return;
   if (auto format = text->nested("format")) {
-    const auto type = format->string("type");
-    for (const char* name : {"name", "description", "schema", "strict"}) format->get(name);
-    if (format->ok() && !type)
-      format->fail(ErrorCode::kMissingParameter, "text.format.type is missing", "type");
-    if (type == "json_schema" && !format->get("schema"))
-      format->fail(ErrorCode::kMissingParameter, "text.format.schema is missing", "schema");
-    if (type && *type != "text")
-      format->fail(ErrorCode::kUnsupported,
-                   "the only supported text.format is text; JSON comes with structured output", "type");
+    read_format(*format, "text.format", request_.constraint);
     text->absorb(*format);
   }
   fields_.absorb(*text);
@@ -344,6 +330,7 @@ void Parser::read_metadata() {
 
 void Parser::read_limits() {
   request_.max_tokens = fields_.integer("max_output_tokens");
+  request_.max_tokens_field = "max_output_tokens";
   fields_.integer("max_tool_calls");
   truncate_ = fields_.string("truncation") == "auto";
   for (const char* name : {"prompt_cache_key", "safety_identifier", "user"}) fields_.string(name);

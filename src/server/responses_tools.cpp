@@ -26,7 +26,7 @@ constexpr FieldSpec kToolRows[] = {
     {.name = "name", .type = kString, .about = "Letters, digits, _ - . : and /.", .max = kMaxToolName},
     {.name = "description", .type = kString, .about = "For the model."},
     {.name = "parameters", .type = kObject, .about = "Of a function: a JSON Schema of its arguments."},
-    {.name = "strict", .type = kBool, .about = "Of a function: only false."},
+    {.name = "strict", .type = kBool, .about = "Of a function: its calls always fit the schema."},
     {.name = "format", .type = kObject, .about = "Of a custom tool.", .members = kFormatRows},
     {.name = "tools",
      .type = kArray,

@@ -14,7 +14,7 @@
 namespace barg::server {
 namespace {
 
-constexpr std::size_t kPoolThreads = 2, kPoolQueue = 1024, kTextPoolQueue = 256;
+constexpr std::size_t kPoolThreads = 2, kPoolQueue = 1024, kTextPoolQueue = 256, kCompileQueue = 64;
 constexpr std::size_t kFingerprintDigits = 10;
 constexpr double kCutSeconds = 2;     ///< for error events to reach the sockets after a cut
 constexpr double kEngineSeconds = 5;  ///< for the engines to give the final events of cancelled requests
@@ -85,6 +85,8 @@ Result<void> ServerImpl::start() {
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   state_->pool = std::make_unique<CpuPool>(kPoolThreads, kPoolQueue);
   state_->text_pool = std::make_unique<CpuPool>(1, kTextPoolQueue);
+  state_->compile_pool = std::make_unique<CpuPool>(1, kCompileQueue);
+  state_->constraints = std::make_unique<Constraints>();
   state_->responses =
       std::make_unique<ResponseStore>(ResponseStoreLimits{.bytes = state_->options.responses_store_bytes,
                                                           .ttl_s = state_->options.responses_store_ttl_s},
@@ -141,6 +143,7 @@ void ServerImpl::wait() {
   state_->retries->stop();
   state_->pool->stop();
   state_->text_pool->stop();
+  state_->compile_pool->stop();
   state_->generations.wait_none(kEngineSeconds);
   http_->stop();
   state_->listener = nullptr;

@@ -15,6 +15,7 @@
 
 #include "barg/config.h"
 #include "server/capture.h"
+#include "server/constraints.h"
 #include "server/cpu_pool.h"
 #include "server/http_metrics.h"
 #include "server/http_server.h"
@@ -59,6 +60,8 @@ struct ServerState {
 
   std::unique_ptr<CpuPool> pool;       ///< for generations; thread-safe
   std::unique_ptr<CpuPool> text_pool;  ///< for /tokenize and /detokenize: megabytes there delay no generation
+  std::unique_ptr<CpuPool> compile_pool;  ///< for generations whose constraint must be compiled
+  std::unique_ptr<Constraints> constraints;  ///< thread-safe
   SteadyClock clock;
   std::unique_ptr<ResponseStore> responses;  ///< thread-safe; there from the start on, whether it stores or not
   std::unique_ptr<Idempotency> retries;      ///< thread-safe

@@ -8,13 +8,11 @@ namespace {
 
 using enum FieldType;
 
-constexpr const char* kLater = ": it comes with structured output";
-
 constexpr FieldSpec kFunctionRows[] = {
     {.name = "name", .type = kString, .about = "Letters, digits, _ - . : and /.", .max = kMaxToolName, .required = true},
     {.name = "description", .type = kString, .about = "For the model."},
     {.name = "parameters", .type = kObject, .about = "A JSON Schema of the arguments."},
-    {.name = "strict", .type = kBool, .about = "Only false."},
+    {.name = "strict", .type = kBool, .about = "Calls always fit the schema; what cannot be enforced is refused."},
 };
 constexpr FieldSpec kCustomFormatRows[] = {
     {.name = "type", .type = kString, .about = "Only text.", .max = 64},
@@ -53,7 +51,7 @@ void read_custom(Fields& fields, Fields& f, ToolOptions& options, const std::str
                 .custom = true};
   if (auto format = f.nested("format")) {
     if (const auto type = format->string("type"); type && *type != "text")
-      format->fail(ErrorCode::kUnsupported, "a format other than text is not supported" + std::string(kLater), "type");
+      format->fail(ErrorCode::kUnsupported, "a format other than text is not supported", "type");
     format->get("grammar");
     f.absorb(*format);
   }
@@ -154,9 +152,7 @@ void add_tool(Fields& fields, ToolOptions& options, ToolSpec tool, const std::st
   }
   if (!tool.parameters.is_null() && !tool.parameters.is_object())
     return fields.fail_at(ErrorCode::kInvalidValue, path + ".parameters must be an object", path + ".parameters");
-  if (tool.strict)
-    return fields.fail_at(ErrorCode::kUnsupported, "strict tools are not supported yet" + std::string(kLater),
-                          path + ".strict");
+  tool.field = path + ".parameters";
   options.tools.push_back(std::move(tool));
 }
 
@@ -174,13 +170,13 @@ void allow_only(Fields& fields, ToolOptions& options, const std::vector<std::str
 }
 
 void settle_choice(Fields& fields, ToolOptions& options, std::string_view path) {
+  options.mode_by = path;
   if (options.mode == ToolMode::kNone) options.tools.clear();
-  if (options.mode != ToolMode::kRequired && options.mode != ToolMode::kNamed) return;
+  if (!options.must_call()) return;
   if (options.tools.empty())
     return fields.fail_at(ErrorCode::kInvalidValue, std::string(path) + " asks for a call and there are no tools",
                           std::string(path));
   if (options.mode == ToolMode::kNamed) allow_only(fields, options, {options.named}, path);
-  fields.fail_at(ErrorCode::kUnsupported, "a call cannot be forced yet" + std::string(kLater), std::string(path));
 }
 
 bool read_chat_tools(Fields& fields, ToolOptions& options) {

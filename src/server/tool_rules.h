@@ -19,14 +19,14 @@ namespace barg::server {
 bool valid_tool_name(std::string_view name);
 
 /// Adds a tool that was read from `path` ("tools[2].function"), or fails: a bad or second name (path + ".name"),
-/// parameters that are no object, strict (which comes with structured output).
+/// parameters that are no object.
 void add_tool(Fields& fields, ToolOptions& options, ToolSpec tool, const std::string& path);
 
 /// `names` are all that may be used. Fails where one is not among the tools (`path` names it).
 void allow_only(Fields& fields, ToolOptions& options, const std::vector<std::string>& names, std::string_view path);
 
-/// Applies the mode: kNone leaves no tools; kRequired and kNamed fail, as kInvalidValue where there are no such tools,
-/// else as kUnsupported (they come with structured output). `path`: of the choice.
+/// Applies the mode: kNone leaves no tools, kNamed the one; kRequired and kNamed fail where there are no such tools.
+/// `path`: of the choice.
 void settle_choice(Fields& fields, ToolOptions& options, std::string_view path);
 
 /// tools, tool_choice, parallel_tool_calls and their ancestors functions and function_call, of Chat Completions.

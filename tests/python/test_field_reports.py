@@ -85,10 +85,11 @@ class Chat(scripted.Case):
 
     def test_07_and_08_forced_tool_choice_differs_when_streamed(self):
         for choice in ("required", {"type": "function", "function": {"name": "now"}}):
-            body = {"messages": say("call"), "tools": TOOLS, "tool_choice": choice}
-            plain_answer, streamed = self.post(CHAT, body), self.stream(CHAT, body)
-            self.assertEqual((plain_answer[0], plain_answer[2]), (streamed[0], streamed[2]))
-            self.assertEqual((plain_answer[0], plain_answer[2]["error"]["code"]), (400, "unsupported_parameter"))
+            answer = self.both("call", tools=TOOLS, tool_choice=choice, max_tokens=300)
+            self.assertTrue(answer["tool_calls"])
+            self.assertFalse(answer["content"])
+            if choice != "required":
+                self.assertEqual([name for name, _ in self.calls(answer)], ["now"])
 
     # ---- text
 
@@ -285,7 +286,7 @@ class Chat(scripted.Case):
                 self.assertIn('"status":"cancelled"', reader.until(b"\r\n0\r\n\r\n"))
         wait_until(lambda: self.server.running() == 0, "it ends")
 
-    # ---- structured output: refused until it is enforced, never ignored
+    # ---- structured output: enforced or refused, never ignored
 
     def test_52_what_is_not_supported_is_not_named(self):
         for path, fields, param in (
@@ -299,14 +300,23 @@ class Chat(scripted.Case):
             self.assertIn(param, answer["error"]["message"], "people read the message")
 
     def test_51_53_54_constraints_are_ignored_in_silence(self):
-        schema = {"type": "object", "allOf": [{"required": ["a"]}, {"required": ["b"]}]}
-        for fields in ({"response_format": {"type": "json_object"}},
-                       {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}},
-                       {"guided_json": schema}, {"guided_regex": "a+"}, {"guided_choice": ["a"]}, {"structured_outputs": {"regex": "a+"}}):
-            for stream in (False, True):
-                answer = self.chat("text", status=400, stream=stream, **fields)
-                self.assertEqual(answer["error"]["code"], "unsupported_parameter", fields)
-                self.assertIn(next(iter(fields)), answer["error"]["param"])
+        small = {"type": "integer", "minimum": 0, "maximum": 9}
+        schema = {"type": "object", "properties": {"a": small, "b": small}, "allOf": [{"required": ["a"]}, {"required": ["b"]}],
+                  "additionalProperties": False}
+        for fields in ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "strict": False, "schema": schema}}},
+                       {"response_format": {"type": "json_object", "schema": schema}}, {"guided_json": schema}):
+            content = self.both("text", max_tokens=200, **fields)["content"]
+            self.assertEqual(set(json.loads(content)), {"a", "b"}, fields)
+        self.assertIsInstance(json.loads(self.both("text", max_tokens=80, response_format={"type": "json_object"})["content"]), dict)
+        for fields, wanted in (({"guided_regex": "a{2,4}b"}, r"a{2,4}b"), ({"guided_choice": ["left", "right"]}, "left|right"),
+                               ({"structured_outputs": {"regex": "a{2,4}"}}, "a{2,4}"), ({"grammar": 'root ::= "x" [0-9]{2}'}, "x[0-9]{2}")):
+            self.assertRegex(self.both("text", **fields)["content"], f"^({wanted})$")
+        odd = {"type": "object", "properties": {"p": {"type": "string", "pattern": "(?!x)y"}}}
+        for stream in (False, True):
+            answer = self.chat("text", status=400, stream=stream, guided_json=odd)
+            self.assertEqual((answer["error"]["code"], answer["error"]["param"]), ("unsupported_parameter", "guided_json"))
+            self.assertIn("#/properties/p", answer["error"]["message"])
+            self.assertIn("pattern", answer["error"]["message"])
 
     # ---- errors
 

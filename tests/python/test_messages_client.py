@@ -198,12 +198,18 @@ class Qwen3(Client):
         self.assertEqual((seen, [m.stop_reason for m in messages]), ([("Rome", 2)], ["tool_use", "end_turn"]))
         self.assertEqual(messages[-1].content[0].text, self.SCRIPTS["text"])
 
-    def test_parse_is_refused_clearly(self):
+    def test_parse(self):
         class Answer(pydantic.BaseModel):
-            a: int
-        with self.assertRaises(anthropic.BadRequestError) as caught:
-            self.c.messages.parse(model="scripted", max_tokens=20, messages=say("text"), output_format=Answer)
-        self.assertIn("output_config.format", caught.exception.message)
+            fine: bool
+            answer: typing.Literal["yes", "no"]
+        message = self.c.messages.parse(model="scripted", max_tokens=120, messages=say("text"), output_format=Answer)
+        self.assertIsInstance(message.parsed_output, Answer)
+        self.both("text", output_config={"format": {"type": "json_schema", "schema": Answer.model_json_schema()}})
+
+    def test_a_call_that_is_asked_for_comes(self):
+        for choice in ({"type": "any"}, {"type": "tool", "name": TOOLS[0]["name"]}):
+            message = self.both("one call", tools=TOOLS, tool_choice=choice)
+            self.assertEqual({b.type for b in message.content} - {"thinking"}, {"tool_use"})
 
     def test_a_conversation_goes_back_as_it_came(self):
         messages = say("calls")
@@ -231,7 +237,8 @@ class Qwen3(Client):
         self.assertGreater(usage.cache_read_input_tokens, usage.input_tokens)
 
     def test_errors(self):
-        bad = {"temperature": 9}, {"tools": TOOLS, "tool_choice": {"type": "any"}}, {"output_config": {"format": {"type": "json_schema", "schema": {}}}}
+        bad = ({"temperature": 9}, {"tools": TOOLS, "tool_choice": {"type": "any"}, "output_config": {"format": {"type": "json_schema", "schema": {}}}},
+               {"output_config": {"format": {"type": "json_schema", "schema": {"type": "strnig"}}}})
         for kw in bad:
             for ask in (self.plain, self.streamed):
                 with self.assertRaises(anthropic.BadRequestError) as caught:

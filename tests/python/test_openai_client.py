@@ -289,9 +289,8 @@ class Errors(Base):
                    messages=[{"role": "nobody", "content": "x"}])
 
     def test_unsupported(self):
-        self.check(openai.BadRequestError, 400, "unsupported_parameter", "response_format",
-                   response_format={"type": "json_object"})
-        self.check(openai.BadRequestError, 400, "unsupported_parameter", "tool_choice", tools=TOOLS, tool_choice="required")
+        self.check(openai.BadRequestError, 400, "unsupported_parameter", "modalities", modalities=["text", "audio"])
+        self.check(openai.BadRequestError, 400, "unsupported_parameter", "bad_words", extra_body={"bad_words": ["x"]})
 
     def test_context_length(self):
         limit = self.c.models.retrieve(self.model).max_model_len

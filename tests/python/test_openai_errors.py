@@ -55,7 +55,8 @@ class Errors(Case):
         self.check(bad, 400, "invalid_value", "temperature", temperature=9)
         self.check(bad, 400, "invalid_value", "messages[1].role", messages=say("hi") + [{"role": "wizard", "content": ""}])
         self.check(bad, 400, "context_length_exceeded", "messages", messages=[{"role": "user", "content": "leaf " * 4000}])
-        self.check(bad, 400, "unsupported_parameter", "response_format", response_format={"type": "json_object"})
+        self.check(bad, 400, "unsupported_parameter", "modalities", modalities=["audio"])
+        self.check(bad, 400, "unsupported_parameter", "guided_regex", extra_body={"guided_regex": "(?=a)b"})
         self.check(bad, 400, "invalid_value", "top_logprobs", top_logprobs=99, logprobs=True)
 
     def test_other_statuses(self):

@@ -219,7 +219,8 @@ class Choice(scripted.Case):
                "closing": [token("<tool_call>"), '\n{"name": "search", "arguments": {"query": "a', plain("</tool_call>"),
                            'b", "tags": []}}\n', token("</tool_call>")],
                "broken": [token("<tool_call>"), '\n{"name": weather, oops}\n', token("</tool_call>"), "tail"],
-               "partial": '{"name": "weather", "arguments": {}}', "shell": call("shell", input=SHELL)}
+               "partial": '{"name": "weather", "arguments": {}}', "shell": call("shell", input=SHELL),
+               "whole": call("weather", city="Rome", days=1, units=None), "json": '{"city": "Rome", "days": 1, "units": null}'}
 
     @classmethod
     def setUpClass(cls):
@@ -230,24 +231,33 @@ class Choice(scripted.Case):
     def create(self, script, **kw):
         return self.c.chat.completions.create(**{"model": "scripted", "temperature": 0, "messages": say(script), "tools": tools(), **kw})
 
-    def refused(self, param, **kw):
+    def test_a_call_that_is_asked_for_comes(self):
+        for script in ("text", "whole"):
+            message = self.create(script, tool_choice={"type": "function", "function": {"name": "now"}}).choices[0].message
+            self.assertEqual([c.function.name for c in message.tool_calls], ["now"])
+            self.assertIsNone(message.content)
+            choice = self.create(script, tool_choice="required", max_tokens=200).choices[0]
+            self.assertTrue(choice.message.tool_calls)
+            for c in choice.message.tool_calls:
+                json.loads(c.function.arguments)
+        self.assertEqual(self.create("whole", tool_choice="required").choices[0].finish_reason, "tool_calls")
+
+    def test_parse(self):
+        ask = {"model": "scripted", "temperature": 0}
+        message = self.c.chat.completions.parse(messages=say("json"), response_format=weather, **ask).choices[0].message
+        self.assertEqual(message.parsed, weather(city="Rome", days=1, units=None))
+        tools_ = [openai.pydantic_function_tool(weather)]
+        message = self.c.chat.completions.parse(messages=say("whole"), tools=tools_, **ask).choices[0].message
+        self.assertEqual(message.tool_calls[0].function.parsed_arguments, weather(city="Rome", days=1, units=None))
+        with self.c.chat.completions.stream(messages=say("json"), response_format=weather, **ask) as stream:
+            self.assertEqual(stream.get_final_completion().choices[0].message.parsed, weather(city="Rome", days=1, units=None))
+
+    def test_a_constraint_beside_a_required_call_is_refused(self):
         for stream in (False, True):
             with self.assertRaises(openai.BadRequestError) as caught:
-                self.create("one", stream=stream, **kw)
-            self.assertEqual(caught.exception.code, "unsupported_parameter")
-            self.assertIn(param, caught.exception.param)
-
-    def test_what_needs_constrained_decoding_is_refused_by_name(self):
-        self.refused("tool_choice", tool_choice="required")
-        self.refused("tool_choice", tool_choice={"type": "function", "function": {"name": "weather"}})
-        self.refused("strict", tools=[openai.pydantic_function_tool(weather)])
-        self.refused("response_format", response_format={"type": "json_object"}, tools=openai.omit)
-
-    def test_parse_is_refused_clearly(self):
-        for kw in ({"response_format": weather}, {"tools": [openai.pydantic_function_tool(weather)]}):
-            with self.assertRaises(openai.BadRequestError) as caught:
-                self.c.chat.completions.parse(model="scripted", messages=say("one"), **kw)
-            self.assertEqual(caught.exception.code, "unsupported_parameter")
+                self.create("one", stream=stream, tool_choice="required", response_format={"type": "json_object"})
+            self.assertEqual((caught.exception.code, caught.exception.param), ("invalid_value", "tool_choice"))
+            self.assertIn("response_format", str(caught.exception))
 
     def test_a_tool_that_is_not_there(self):
         with self.assertRaises(openai.BadRequestError) as caught:

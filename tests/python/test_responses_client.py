@@ -244,13 +244,19 @@ class Sync(scripted.Case):
         with self.c.responses.stream(response_id=id, starting_after=2) as stream:
             self.assertEqual(stream.get_final_response().output_text, "word " * 400)
 
-    def test_parse_is_refused_clearly(self):
+    def test_parse(self):
         class Answer(pydantic.BaseModel):
-            a: int
-        for ask in (self.c.responses.parse, lambda **kw: self.c.responses.stream(**kw).__enter__()):
-            with self.assertRaises(openai.BadRequestError) as caught:
-                ask(model="scripted", input=say("text"), text_format=Answer)
-            self.assertEqual((caught.exception.code, caught.exception.param), ("unsupported_parameter", "text.format.type"))
+            fine: bool
+            answer: typing.Literal["yes", "no"]
+        kw = {"model": "scripted", "input": say("text"), "text_format": Answer, "temperature": 0}
+        response = self.c.responses.parse(**kw)
+        self.assertIsInstance(response.output_parsed, Answer)
+        self.assertEqual(response.text.format.type, "json_schema")
+        self.assertEqual(response.text.format.name, "Answer")
+        with self.c.responses.stream(**kw) as stream:
+            self.assertEqual(stream.get_final_response().output_parsed, response.output_parsed)
+        after = self.c.responses.create(model="scripted", input=say("text"), previous_response_id=response.id, temperature=0)
+        self.assertEqual((after.text.format.type, after.output_text), ("text", self.SCRIPTS["text"]))
 
     def test_counting(self):
         for script in ("text", "call"):

@@ -52,8 +52,6 @@ TEST(ChatTools, BadToolsNameTheirField) {
        "tools[0].function.name"},
       {R"("tools":[{"type":"function","function":{"name":"f","parameters":[]}}])", kInvalid,
        "tools[0].function.parameters"},
-      {R"("tools":[{"type":"function","function":{"name":"f","strict":true}}])", kUnsupported,
-       "tools[0].function.strict"},
       {R"("tools":[{"type":"web_search"}])", kUnsupported, "tools[0].type"},
       {R"("tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"f"}}])", kInvalid,
        "tools[1].function.name"},
@@ -63,19 +61,18 @@ TEST(ChatTools, BadToolsNameTheirField) {
       {R"("tool_choice":"required")", kInvalid, "tool_choice"},
       {R"("tool_choice":"maybe")", kInvalid, "tool_choice"},
       {R"("tool_choice":5)", kInvalid, "tool_choice"},
-      {kTwo + R"(,"tool_choice":"required")", kUnsupported, "tool_choice"},
-      {kTwo + R"(,"tool_choice":{"type":"function","function":{"name":"now"}})", kUnsupported, "tool_choice"},
+      {kTwo + R"(,"tool_choice":"required","response_format":{"type":"json_object"})", kInvalid, "tool_choice"},
       {kTwo + R"(,"tool_choice":{"type":"function","function":{"name":"nope"}})", kInvalid, "tool_choice"},
       {kTwo + R"(,"tool_choice":{"type":"function"})", kInvalid, "tool_choice"},
-      {kTwo + R"(,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"now"}}]}})",
-       kUnsupported, "tool_choice"},
+      {kTwo + R"(,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[]}})", kInvalid, "tool_choice"},
       {kTwo + R"(,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"nope"}}]}})",
        kInvalid, "tool_choice.allowed_tools.tools"},
       {kTwo + R"(,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{}]}})", kInvalid,
        "tool_choice.allowed_tools.tools[0]"},
       {kTwo + R"(,"functions":[{"name":"f"}])", kInvalid, "functions"},
       {R"("functions":[{"name":""}])", kInvalid, "functions[0].name"},
-      {R"("functions":[{"name":"f"}],"function_call":{"name":"f"})", kUnsupported, "function_call"},
+      {R"("functions":[{"name":"f"}],"function_call":{"name":"g"})", kInvalid, "function_call"},
+      {R"("functions":[{"name":"f"}],"function_call":{"name":"f"},"guided_json":{})", kInvalid, "function_call"},
   };
   for (const Row& row : rows) {
     const auto r = parse(row.more);
@@ -85,12 +82,21 @@ TEST(ChatTools, BadToolsNameTheirField) {
   }
 }
 
-TEST(ChatTools, RefusalsSayWhatTheyComeWith) {
-  for (const std::string& more : {kTwo + R"(,"tool_choice":"required")",
-                                 std::string(R"("tools":[{"type":"function","function":{"name":"f","strict":true}}])"),
-                                 std::string(R"("response_format":{"type":"json_object"})")}) {
-    EXPECT_NE(parse(more).error().message.find("structured output"), std::string::npos) << more;
-  }
+TEST(ChatTools, CallsMayBeAskedFor) {
+  const ApiRequest required = accepted(kTwo + R"(,"tool_choice":"required")");
+  EXPECT_EQ(required.output.tools.mode, ToolMode::kRequired);
+  EXPECT_EQ(names(required.output.tools), (std::vector<std::string>{"get.weather", "now"}));
+  const ApiRequest named = accepted(kTwo + R"(,"tool_choice":{"type":"function","function":{"name":"now"}})");
+  EXPECT_EQ(named.output.tools.mode, ToolMode::kNamed);
+  EXPECT_EQ(names(named.output.tools), std::vector<std::string>{"now"});
+  const ApiRequest some = accepted(kTwo + R"(,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"now"}}]}})");
+  EXPECT_TRUE(some.output.tools.must_call());
+  EXPECT_EQ(names(some.output.tools), std::vector<std::string>{"now"});
+  const ApiRequest legacy = accepted(R"("functions":[{"name":"f"}],"function_call":{"name":"f"})");
+  EXPECT_EQ(legacy.output.tools.mode, ToolMode::kNamed);
+  const ApiRequest strict = accepted(R"("tools":[{"type":"function","function":{"name":"f","strict":true}}])");
+  EXPECT_TRUE(strict.output.tools.tools[0].strict);
+  EXPECT_EQ(strict.output.tools.tools[0].field, "tools[0].function.parameters");
 }
 
 // "vLLM answers 400 to `tools: []`": an empty list, and null, are none.

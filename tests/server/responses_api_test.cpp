@@ -431,7 +431,7 @@ TEST_F(ResponsesApiTest, MistakesAreAnswered400) {
   for (const char* body :
        {"", "{", "[]", "{}", R"({"input":7})", R"({"input":"x","background":true,"store":false})",
         R"({"input":[{"role":"user","content":[{"type":"input_file"}]}]})",
-        R"({"input":"x","text":{"format":{"type":"json_schema","name":"a","schema":{}}}})"}) {
+        R"({"input":"x","text":{"format":{"type":"json_schema","name":"a","schema":{"type":"strnig"}}}})"}) {
     const RawResponse r = create(body);
     EXPECT_EQ(r.status, 400) << body << r.body;
     EXPECT_FALSE(r.error("message").empty());

@@ -293,8 +293,10 @@ TEST_F(ResponsesRequest, ToolChoices) {
       R"({"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"b"},{"type":"web_search"}]})"));
   ASSERT_EQ(one.output.tools.tools.size(), 1U);
   EXPECT_EQ(one.output.tools.tools[0].name, "b");
-  EXPECT_EQ(bad(choose(R"("required")")).code, ErrorCode::kUnsupported);
-  EXPECT_EQ(bad(choose(R"({"type":"function","name":"a"})")).code, ErrorCode::kUnsupported);
+  EXPECT_EQ(good(choose(R"("required")")).output.tools.mode, ToolMode::kRequired);
+  const ApiRequest named = good(choose(R"({"type":"function","name":"a"})"));
+  EXPECT_TRUE(named.output.tools.must_call());
+  EXPECT_EQ(named.output.tools.tools.size(), 1U);
   EXPECT_EQ(bad(choose(R"({"type":"function","name":"c"})")).code, ErrorCode::kInvalidValue);
   EXPECT_EQ(bad(choose(R"({"type":"web_search"})")).code, ErrorCode::kUnsupported);
   EXPECT_EQ(bad(choose("7")).param, "tool_choice");
@@ -377,13 +379,12 @@ TEST_F(ResponsesRequest, RefusalsNameTheField) {
       {R"({"input":"x","metadata":{"a":7}})", "metadata"},
       {R"({"input":"x","reasoning":{"effort":"enormous"}})", "reasoning.effort"},
       {R"({"input":"x","reasoning":7})", "reasoning"},
-      {R"({"input":"x","text":{"format":{"type":"json_object"}}})", "text.format.type"},
+      {R"({"input":"x","text":{"format":{"type":"yaml"}}})", "text.format.type"},
       {R"({"input":"x","text":{"format":{"type":"json_schema"}}})", "text.format.schema"},
       {R"({"input":"x","text":{"format":{}}})", "text.format.type"},
       {R"({"input":"x","tools":[7]})", "tools[0]"},
       {R"({"input":"x","tools":[{"name":"f"}]})", "tools[0].type"},
       {R"({"input":"x","tools":[{"type":"function"}]})", "tools[0].name"},
-      {R"({"input":"x","tools":[{"type":"function","name":"f","strict":true}]})", "tools[0].strict"},
       {R"({"input":"x","tools":[{"type":"function","name":"f","parameters":[]}]})", "tools[0].parameters"},
       {R"({"input":"x","tools":[{"type":"namespace","tools":[]}]})", "tools[0].name"},
       {R"({"input":"x","tools":[{"type":"function","name":"f"},{"type":"function","name":"f"}]})",
@@ -391,7 +392,8 @@ TEST_F(ResponsesRequest, RefusalsNameTheField) {
       {R"({"input":"x","conversation":"conv_1"})", "conversation"},
       {R"({"input":"x","prompt":{"id":"pmpt_1"}})", "prompt"},
       {R"({"input":"x","temperature":3})", "temperature"},
-      {R"({"input":"x","structured_outputs":{"json":{}}})", "structured_outputs"},
+      {R"({"input":"x","structured_outputs":{"json":7}})", "structured_outputs.json"},
+      {R"({"input":"x","text":{"format":{"type":"json_object"}},"guided_regex":"a"})", "text.format"},
       {R"({"input":"x","stop":[""]})", "stop[0]"},
       {R"({"input":"x","strict_params":true,"nonsense":1})", "nonsense"},
   };

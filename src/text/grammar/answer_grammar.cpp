@@ -80,9 +80,11 @@ class AnswerWriter {
       error.param = tool.field;
       return std::unexpected(std::move(error));
     }
-    for (Unenforced& lost : compiled->unenforced) {
-      lost.pointer = tool.field + lost.pointer;
-      out_.unenforced.push_back(std::move(lost));
+    for (auto* list : {&compiled->unenforced, &compiled->without_effect}) {
+      for (Unenforced& lost : *list) {
+        lost.pointer = tool.field + lost.pointer;
+        out_.unenforced.push_back(std::move(lost));
+      }
     }
     return splice(g_, compiled->grammar);
   }

@@ -28,7 +28,8 @@ struct AnswerTools {
 
 struct AnswerGrammar {
   Grammar grammar;
-  std::vector<Unenforced> unenforced;  ///< of tools that are not strict; pointers begin with the tool's field
+  /// Of tools that are not strict, and what has no effect in a schema's draft; pointers begin with the tool's field.
+  std::vector<Unenforced> unenforced;
 };
 
 /// `content`: null where any text will do. REQUIRES content or tools. kUnsupported where the dialect has no grammar for

@@ -1,6 +1,7 @@
 #include "text/grammar/structural_tag.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -50,9 +51,9 @@ class TagReader {
   Result<const Json*> list(const Json& object, const char* name, const std::string& path) {
     const Json* value = object.find(name);
     if (!value || !value->is_array() || value->size() == 0)
-      return bad(std::string(name) + " must be a list that is not empty", path + "." + name);
+      return bad(std::string(name) + " must be a list that is not empty", below(path, name));
     parts_ += value->size();
-    if (parts_ > kMaxParts) return bad("more than " + std::to_string(kMaxParts) + " parts", path + "." + name);
+    if (parts_ > kMaxParts) return bad("more than " + std::to_string(kMaxParts) + " parts", below(path, name));
     return value;
   }
   static Result<bool> flag(const Json& object, const char* name, const std::string& path) {
@@ -60,6 +61,19 @@ class TagReader {
     if (!value || value->is_null()) return false;
     if (!value->is_bool()) return bad(std::string(name) + " must be true or false", path + "." + name);
     return value->as_bool();
+  }
+  static std::string below(const std::string& path, std::string_view name) {
+    return path.empty() ? std::string(name) : path + "." + std::string(name);
+  }
+  /// Nothing is ignored: a member that is not read changes what is asked for.
+  static Result<void> only(const Json& object, std::initializer_list<std::string_view> known, const std::string& path) {
+    if (!object.is_object()) return bad("must be an object", path);
+    for (const auto& [name, value] : object.as_object()) {
+      if (value.is_null() || name == "type" || std::find(known.begin(), known.end(), name) != known.end()) continue;
+      return fail(ErrorCode::kUnsupported, "the member " + json_quote(std::string_view(name).substr(0, 64)) + " is not supported",
+                  below(path, std::string_view(name).substr(0, 64)));
+    }
+    return {};
   }
   static std::string at(const std::string& path, std::size_t i) { return path + "[" + std::to_string(i) + "]"; }
 
@@ -101,12 +115,13 @@ class TagReader {
   // ---- the older notation
 
   Result<NodeId> structures(const Json& spec) {
-    auto items = list(spec, "structures", "structural_tag");
+    auto items = list(spec, "structures", "");
     if (!items) return std::unexpected(items.error());
     std::vector<Tag> tags;
     for (std::size_t i = 0; i < (*items)->size(); ++i) {
       const Json& item = (*items)->as_array()[i];
       const std::string path = at("structures", i);
+      if (auto ok = only(item, {"begin", "schema", "end"}, path); !ok) return std::unexpected(ok.error());
       auto begin = text(item, "begin", path), end = text(item, "end", path);
       if (!begin || !end) return std::unexpected((begin ? end : begin).error());
       const Json* bound = item.find("schema");
@@ -114,7 +129,7 @@ class TagReader {
       if (!content) return content;
       tags.push_back({*begin, *content, marked(*end)});
     }
-    return triggered(spec, std::move(tags), "structural_tag", false, false);
+    return triggered(spec, std::move(tags), "", false, false);
   }
 
   // ---- formats
@@ -129,6 +144,7 @@ class TagReader {
   Result<NodeId> by_type(const Json& f, const std::string& path, const Stops& stops) {
     auto type = text(f, "type", path);
     if (!type) return std::unexpected(type.error());
+    if (auto ok = known_members(f, *type, path); !ok) return std::unexpected(ok.error());
     if (*type == "any_text") return free_text(stops, path);
     if (*type == "const_string") {
       auto value = text(f, "value", path);
@@ -151,6 +167,18 @@ class TagReader {
     if (*type == "tags_with_separator") return separated_tags(f, path);
     return fail(ErrorCode::kUnsupported, "the format " + json_quote(std::string_view(*type).substr(0, 64)) + " is not supported",
                 path + ".type");
+  }
+
+  static Result<void> known_members(const Json& f, const std::string& type, const std::string& path) {
+    if (type == "any_text") return only(f, {}, path);
+    if (type == "const_string") return only(f, {"value"}, path);
+    if (type == "json_schema") return only(f, {"json_schema"}, path);
+    if (type == "regex") return only(f, {"pattern"}, path);
+    if (type == "grammar") return only(f, {"grammar"}, path);
+    if (type == "sequence" || type == "or") return only(f, {"elements"}, path);
+    if (type == "triggered_tags") return only(f, {"triggers", "tags", "at_least_one", "stop_after_first"}, path);
+    if (type == "tags_with_separator") return only(f, {"tags", "separator", "at_least_one", "stop_after_first"}, path);
+    return {};  // a tag checks its own; others are refused by their type
   }
 
   Result<NodeId> from_text(const Json& f, const std::string& type, const std::string& path) {
@@ -205,6 +233,7 @@ class TagReader {
   }
 
   Result<Tag> read_tag(const Json& f, const std::string& path) {
+    if (auto ok = only(f, {"begin", "content", "end"}, path); !ok) return std::unexpected(ok.error());
     auto begin = text(f, "begin", path);
     if (!begin) return std::unexpected(begin.error());
     auto ends = ends_of(f, path);
@@ -245,18 +274,18 @@ class TagReader {
     if (!items) return std::unexpected(items.error());
     Stops triggers;
     for (const Json& word : (*items)->as_array()) {
-      if (!word.is_string() || word.as_string().empty()) return bad("triggers must be texts", path + ".triggers");
+      if (!word.is_string() || word.as_string().empty()) return bad("triggers must be texts", below(path, "triggers"));
       triggers.push_back(word.as_string());
     }
     std::vector<NodeId> bodies;
     for (const Tag& tag : tags) {
       const bool triggered = std::any_of(triggers.begin(), triggers.end(),
                                          [&](const std::string& trigger) { return tag.begin.starts_with(trigger); });
-      if (!triggered) return bad("no trigger begins " + json_quote(tag.begin.substr(0, 64)), path + ".triggers");
+      if (!triggered) return bad("no trigger begins " + json_quote(tag.begin.substr(0, 64)), below(path, "triggers"));
       bodies.push_back(add_sequence(g_, {marked(tag.begin), tag.node, tag.rest}));
     }
     const NodeId any_tag = add_choice(g_, std::move(bodies));
-    auto words = free_text(triggers, path + ".triggers");
+    auto words = free_text(triggers, below(path, "triggers"));
     if (!words) return words;
     if (stop_after_first) {
       const NodeId once = add_sequence(g_, {*words, any_tag});

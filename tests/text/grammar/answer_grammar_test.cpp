@@ -143,7 +143,8 @@ TEST_P(EveryDialect, CallsThatItGeneratesParse) {
       if (!parallel) EXPECT_EQ(calls, 1) << test::raw_text(*pieces);
       several += calls > 1;
     }
-    if (parallel) EXPECT_GT(several, 0);
+    const bool one = dialect_name(model.dialect->dialect()) == "harmony";  // a call ends the turn
+    if (parallel && !one) EXPECT_GT(several, 0);
   }
 }
 
