@@ -46,6 +46,17 @@ std::vector<Unenforced> listed(const SchemaDocument& document, const std::vector
   return out;
 }
 
+/// Those that count somewhere.
+std::vector<std::string> enforced_keywords(const schema::Normaliser& normaliser, const std::vector<Issue>& dropped) {
+  std::set<std::pair<schema::Place, std::string>> lost;
+  for (const Issue& issue : dropped) lost.emplace(issue.at, issue.keyword);
+  std::set<std::string> keywords;
+  for (const auto& one : normaliser.enforced()) {
+    if (!lost.contains(one)) keywords.insert(one.second);
+  }
+  return {keywords.begin(), keywords.end()};
+}
+
 }  // namespace
 
 Result<Draft> parse_draft(std::string_view name) {
@@ -74,7 +85,7 @@ Result<CompiledSchema> compile_schema(const Json& json, const SchemaOptions& opt
   for (const auto& [where, why] : normaliser.without_effect()) {
     out.without_effect.push_back({pointer_of(document, where.first), where.second, why});
   }
-  out.enforced_keywords.assign(normaliser.enforced().begin(), normaliser.enforced().end());
+  out.enforced_keywords = enforced_keywords(normaliser, emitter.dropped());
   out.draft = document.draft();
   return out;
 }

@@ -200,7 +200,7 @@ Checked<void> Normaliser::apply_condition(Work& work) {
   const auto has = [&](std::string_view keyword) { return work.find(keyword) != nullptr; };
   if (!has("if") || (!has("then") && !has("else") && !document_.has_unevaluated())) return {};
   for (const std::string_view keyword : {"then", "else"}) {
-    if (has(keyword)) enforced_.emplace(keyword);
+    if (has(keyword)) enforced_.emplace(work.place, keyword);
   }
   return run(work, "if", [&](const Norm& known) { return condition(known, work); });
 }

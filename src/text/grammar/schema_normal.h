@@ -41,7 +41,8 @@ class Normaliser {
   Terms& terms() { return terms_; }
   Algebra& algebra() { return algebra_; }
   Languages& languages() { return languages_; }
-  const std::set<std::string>& enforced() const { return enforced_; }
+  /// (place, keyword) of whatever was applied, if it is not dropped later.
+  const std::set<std::pair<Place, std::string>>& enforced() const { return enforced_; }
   /// (place, keyword) -> why it has no effect there.
   const std::map<std::pair<Place, std::string>, std::string>& without_effect() const { return without_effect_; }
 
@@ -108,7 +109,7 @@ class Normaliser {
   std::map<Term, bool> empty_;
   std::int32_t depth_ = 0, proof_depth_ = 0;
   std::int64_t norms_left_ = 50'000;
-  std::set<std::string> enforced_;
+  std::set<std::pair<Place, std::string>> enforced_;
   std::map<std::pair<Place, std::string>, std::string> without_effect_;
 };
 

@@ -87,7 +87,7 @@ Checked<void> Normaliser::run(Work& work, std::string_view keyword, const Step& 
   auto next = step(work.norm);
   if (next) {
     work.norm = std::move(*next);
-    enforced_.emplace(keyword);
+    enforced_.emplace(work.place, keyword);
     return {};
   }
   Issue issue = next.error();

@@ -61,7 +61,7 @@ Checked<void> Normaliser::apply_arrays(Work& work) {
   const auto has = [&](std::string_view keyword) { return work.find(keyword) != nullptr; };
   if (has("items") || has("prefixItems")) {
     for (const std::string_view keyword : {"items", "prefixItems", "additionalItems"}) {
-      if (has(keyword)) enforced_.emplace(keyword);
+      if (has(keyword)) enforced_.emplace(work.place, keyword);
     }
     ArrayShape shape = items_shape(document_, terms_, work.place);
     if (!document_.has_unevaluated()) shape.evaluated = 0, shape.all_evaluated = false;
@@ -89,7 +89,7 @@ Checked<void> Normaliser::apply_arrays(Work& work) {
                             .max = count_of(work.find("maxContains")).value_or(kUnbounded),
                             .at = work.place});
   for (const std::string_view keyword : {"minContains", "maxContains"}) {
-    if (has(keyword)) enforced_.emplace(keyword);
+    if (has(keyword)) enforced_.emplace(work.place, keyword);
   }
   shape.contains_evaluates = document_.has_unevaluated() && document_.draft() == Draft::k2020;
   return meet("contains", std::move(shape));
@@ -197,7 +197,7 @@ Checked<void> Normaliser::apply_objects(Work& work) {
       if (!shape) return std::unexpected(shape.error());
     }
     for (const std::string_view keyword : kNames) {
-      if (has(keyword)) enforced_.emplace(keyword);
+      if (has(keyword)) enforced_.emplace(work.place, keyword);
     }
     if (auto done = meet(*named, std::move(*shape)); !done) return done;
   }

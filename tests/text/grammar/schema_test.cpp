@@ -206,6 +206,7 @@ TEST(SchemaFrontEnd, LenientWidensAndLists) {
   EXPECT_EQ(tags.enforced.unenforced[0].pointer, "#/properties/tags");
   EXPECT_EQ(tags.enforced.unenforced[0].keyword, "uniqueItems");
   EXPECT_EQ(tags.enforced.unenforced[1].keyword, "x-a");
+  EXPECT_EQ(tags.enforced.enforced_keywords, (std::vector<std::string>{"items", "properties", "required", "type"}));
   EXPECT_TRUE(tags.text(R"({"tags":["a","a"]})"));
   EXPECT_FALSE(tags.text(R"({"tags":[1]})"));
   // Below `not` leaving something out would forbid more: `not` goes.
