@@ -73,6 +73,14 @@ class Builder {
     node.max_items = max;
     return grammar.add(std::move(node));
   }
+  /// Of any names, besides a declared one.
+  g::NodeId open_object(g::NodeId value, std::int64_t min = 0) {
+    g::ObjectNode node;
+    node.properties = {{"kind", value, false}};
+    node.others = {{nullptr, value}};
+    node.min_properties = min;
+    return grammar.add(std::move(node));
+  }
   /// A reference whose target is set later.
   g::NodeId later() { return grammar.add(g::RefNode{}); }
   void set(g::NodeId ref, g::NodeId target) { std::get<g::RefNode>(grammar.nodes[static_cast<std::size_t>(ref)]).target = target; }
@@ -127,6 +135,11 @@ inline std::vector<NamedMachine> some_machines(const g::MachineLimits& limits = 
   {
     Builder b;
     out.push_back({"strings", b.compile(b.array(b.choice({b.string(3, 3), b.string(0, 40), b.words({"null", "true"})})), limits), true});
+  }
+  {
+    Builder b;
+    const auto leaf = b.choice({b.string(), b.number()});
+    out.push_back({"map", b.compile(b.open_object(b.choice({leaf, b.open_object(leaf, 2)})), limits), true});
   }
   return out;
 }

@@ -45,6 +45,7 @@ UsableTokens all_usable(std::shared_ptr<const Vocabulary> vocabulary) {
   out.spelled.assign(vocabulary->present().begin(), vocabulary->present().end());
   out.drawable.assign(vocabulary->words(), ~std::uint64_t{0});
   out.vocabulary = std::move(vocabulary);
+  out.split_quoted();
   return out;
 }
 
@@ -126,10 +127,11 @@ TEST_P(PublishedMasks, EqualBruteForce) {
   for (const auto& [name, machine, json] : test::some_machines()) {
     const auto constraint = constraint_of(machine, vocabulary, {.end_ids = ends});
     ASSERT_NE(constraint, nullptr);
-    for (int run = 0; run < 3; ++run) {
+    const bool slow = name == "map";  // every token leads to a state of its own
+    for (int run = 0; run < (slow ? 1 : 3); ++run) {
       const auto state = constraint->start(false);
       StatePtr at = machine->start();
-      for (int step = 0; step < 12; ++step) {
+      for (int step = 0; step < (slow ? 5 : 12); ++step) {
         const auto mask = state->mask(1000);
         with_run += Machine::plain_run(*at) > 0 ? 1 : 0;
         const auto allowed = ids_in(mask.language);
@@ -140,14 +142,13 @@ TEST_P(PublishedMasks, EqualBruteForce) {
         TokenDistance distance(*machine, usable);
         const auto budget = static_cast<std::int32_t>(1 + rng.below(6));
         const auto tight = state->mask(budget);
-        std::vector<TokenId> want;
-        for (const TokenId id : allowed) {
-          if (id == ends[0] || distance.within(after(*machine, at, vocabulary->bytes(id)), budget - 1)) want.push_back(id);
+        const bool possible = distance.within(at, budget);  // else what is nearest to an end
+        for (int i = 0; possible && i < 200; ++i) {
+          const TokenId id = allowed[rng.below(allowed.size())];
+          const bool fits = id == ends[0] || distance.within(after(*machine, at, vocabulary->bytes(id)), budget - 1);
+          ASSERT_EQ(tight.fits.has(id), fits) << name << ", step " << step << ", budget " << budget << ", token " << id;
         }
-        if (!want.empty()) {
-          ASSERT_EQ(ids_in(tight.fits), want) << name << ", step " << step << ", budget " << budget;
-        }
-        narrowed += tight.narrowed() && !want.empty() ? 1 : 0;
+        narrowed += tight.narrowed() && possible ? 1 : 0;
         // On by a token, mostly a short one.
         TokenId id = allowed[rng.below(allowed.size())];
         for (int tries = 0; tries < 4 && vocabulary->bytes(id).size() > 3; ++tries) id = allowed[rng.below(allowed.size())];
@@ -279,9 +280,9 @@ TEST(TokenDistance, EveryBoundHasAFirstStep) {
   int below_bytes = 0;
   for (const auto& [name, machine, json] : test::some_machines()) {
     TokenDistance distance(*machine, usable), fresh(*machine, usable);
-    for (int run = 0; run < 4; ++run) {
+    for (int run = 0; run < 3; ++run) {
       StatePtr at = machine->start();
-      for (int step = 0; step < 10; ++step) {
+      for (int step = 0; step < 8; ++step) {
         const std::int64_t d = distance.tokens(at);
         ASSERT_EQ(fresh.tokens(at), d) << name;
         below_bytes += d < Machine::min_bytes(*at) ? 1 : 0;
@@ -570,6 +571,38 @@ TEST(TokenConstraint, TokensOfTheGrammar) {
   const auto made = make_token_constraint(machine, vocabulary, {.end_ids = {0}, .banned = {128}});
   ASSERT_FALSE(made);
   EXPECT_NE(made.error().message.find("token 128"), std::string::npos);
+}
+
+TEST(TokenConstraint, NamesAreToldApartInTokensOfManyQuotes) {
+  Builder b;
+  b.grammar.spacing = Spacing::kNone;
+  const auto machine = b.compile(b.open_object(b.string()));
+  std::vector<std::string> tokens = {""};
+  for (int c = 1; c < 256; ++c) tokens.emplace_back(1, static_cast<char>(c));
+  for (const char* more : {"b\":\"\",\"ab\"", "b\":\"\",\"\"", "b\":\"\",\"b\"", "\":\"\",\"zz\"", "zz\"", "z\":\"x",
+                           "\":\"\",\"kind\"", "kind\":"}) {
+    tokens.emplace_back(more);
+  }
+  const auto size = static_cast<std::int32_t>(tokens.size());
+  const auto vocabulary = make_vocabulary(ListTokenizer(std::move(tokens)), {}, size);
+  EXPECT_EQ(vocabulary->quoted(), (std::vector<TokenId>{256, 257, 258, 259, 262}));
+  const auto constraint = constraint_of(machine, vocabulary, {.end_ids = {0}});
+  Rng rng(77);
+  std::int64_t refused = 0;
+  for (int run = 0; run < 60; ++run) {
+    const auto state = constraint->start(false);
+    StatePtr at = machine->start();
+    std::string text = run % 2 == 0 ? "{\"zz\":\"\",\"" : "{\"a\":\"\",\"q\":\"\",\"";
+    for (int i = 0; i < 5; ++i) text += std::string(rng.below(3), "abz"[rng.below(3)]);
+    for (const char c : text) {
+      const auto allowed = ids_in(state->mask(1000).language);
+      ASSERT_EQ(allowed, brute_force(*machine, *vocabulary, at, {0})) << text;
+      for (const TokenId id : vocabulary->quoted()) refused += std::count(allowed.begin(), allowed.end(), id) == 0;
+      state->push(static_cast<TokenId>(static_cast<std::uint8_t>(c)));
+      at = machine->next(at, static_cast<std::uint8_t>(c));
+    }
+  }
+  EXPECT_GT(refused, 100);
 }
 
 TEST(TokenConstraint, TokensMayEndInsideACharacter) {

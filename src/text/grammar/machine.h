@@ -79,7 +79,7 @@ class Machine {
     std::vector<TokenId> tokens(const State* from);  ///< as Machine::tokens
     /// The state itself; or, inside a name that can no longer be one that its object has had or declares, one
     /// that all such names of the object share. It takes the same bytes as long as they have at most two quotes,
-    /// and min_bytes behind them is at most one too small. Not beyond the Walk.
+    /// and min_bytes behind them is at most one too small.
     const State* like(const State* state);
     StatePtr keep(const State* state);               ///< beyond the Walk
 

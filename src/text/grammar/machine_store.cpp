@@ -180,7 +180,12 @@ const PartialName* Generation::nameless(NodeId object) {
                       .id = 0,
                       .length = 0,
                       .spelled = 0,
-                      .byte = 1});  // unlike any that begins a name
+                      .byte = kNameless});
+}
+
+bool Generation::is_nameless(const PartialName* name) {
+  while (name->parent) name = name->parent;
+  return name->byte == kNameless;
 }
 
 const PartialName* Generation::partial(const PartialName* before, std::uint8_t byte) {
@@ -297,9 +302,9 @@ Config Generation::copy(const Config& c, const Generation& home, Copies& copies)
   out.frame = c.frame ? copy(c.frame, copies) : nullptr;
   if (c.part < 0) return out;
   TextLocal local = unpack_text(c.local);
-  const PartialName* name = partial(c.node, seen_of(*out.frame));
-  for (const char byte : text_of(home.partial(local.extra)))
-    name = partial(name, static_cast<std::uint8_t>(byte));
+  const PartialName* old = home.partial(local.extra);
+  const PartialName* name = is_nameless(old) ? nameless(c.node) : partial(c.node, seen_of(*out.frame));
+  for (const char byte : text_of(old)) name = partial(name, static_cast<std::uint8_t>(byte));
   local.extra = name->id;
   out.local = pack(local);
   return out;

@@ -186,6 +186,7 @@ class Generation {
   const PartialName* partial(std::uint32_t id) const { return partials_[id]; }
   /// The beginning of a name that is none of those to be avoided, whatever its text.
   const PartialName* nameless(NodeId object);
+  static bool is_nameless(const PartialName* name);  ///< does it begin so?
   void remember_like(const State* state, const State* like) { const_cast<State*>(state)->like = like; }
   static std::string text_of(const PartialName* name);
 
@@ -241,6 +242,7 @@ class Generation {
 
  private:
   using Copies = std::unordered_map<const void*, const void*>;
+  static constexpr std::uint8_t kNameless = 1;  // the byte of nameless(); others that begin a name have 0
   State* new_state(std::span<const Config> configs, bool accepting, std::uint64_t hash);
   const SeenNames* seen_node(bool name, std::int32_t other, std::span<const SeenNames::Child> children);
   const PartialName* new_partial(PartialName made);

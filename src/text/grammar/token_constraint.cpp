@@ -180,22 +180,20 @@ UsableTokens usable_tokens(std::shared_ptr<const Vocabulary> vocabulary, const T
       if (id >= 0 && id < size) f(id);
     }
   };
-  const auto clear = [](TokenBits& words, TokenId id) {
-    words[static_cast<std::size_t>(id) / 64] &= ~(std::uint64_t{1} << (static_cast<std::size_t>(id) % 64));
-  };
   out.drawable.assign(vocabulary->words(), 0);
   for (TokenId id = 0; options.allowed.empty() && id < size; ++id) set_bit(out.drawable, id);
   each(options.allowed, [&](TokenId id) { set_bit(out.drawable, id); });
-  each(options.banned, [&](TokenId id) { clear(out.drawable, id); });
+  each(options.banned, [&](TokenId id) { clear_bit(out.drawable, id); });
   out.spelled.assign(vocabulary->present().begin(), vocabulary->present().end());
   for (std::size_t w = 0; w < out.spelled.size(); ++w) out.spelled[w] &= out.drawable[w];
   each(options.end_ids, [&](TokenId id) {
-    clear(out.spelled, id);
+    clear_bit(out.spelled, id);
     if (has_bit(out.drawable, id)) out.ends.push_back(id);
   });
   std::sort(out.ends.begin(), out.ends.end());
   out.ends.erase(std::unique(out.ends.begin(), out.ends.end()), out.ends.end());
   out.vocabulary = std::move(vocabulary);
+  out.split_quoted();
   return out;
 }
 

@@ -118,11 +118,12 @@ std::int64_t TokenDistance::search(const Machine::State* from) {
   for (std::int64_t tokens = 1; !level.empty(); ++tokens) {
     bool ends = false;
     for (const Machine::State* state : level) {
-      const bool done = each_token(walk, state, usable_, stack_, steps, [&](TokenId, const Machine::State* to) {
+      const auto reach = [&](TokenId, const Machine::State* to) {
         ends |= Machine::accepting(*to);
         if (seen.insert(to).second) next.push_back(to);
-      });
-      if (!done) return kNever;
+      };
+      if (!each_token(walk, state, usable_, stack_, steps, reach)) return kNever;
+      each_quoted(walk, state, usable_, reach);
     }
     if (ends) return tokens;
     level.swap(next);

@@ -32,44 +32,70 @@ std::shared_ptr<const StateMask> TokenMasks::language(const Machine::StatePtr& s
   return made;
 }
 
-StateMask TokenMasks::make_language(const Machine::StatePtr& state) const {
-  const Vocabulary& vocabulary = *usable_.vocabulary;
-  StateMask out{.words = TokenBits(vocabulary.words(), 0)};
-  std::int64_t steps = kNoLimit;
-  WalkStack stack(vocabulary);
+StateMask TokenMasks::make_language(const Machine::StatePtr& state) {
   Machine::Walk walk(machine_);
-  const auto spelled = [&](const TrieNode& node, const Machine::State* to) {
-    bool any = false;
-    for (TokenId id = node.token; id != kNoToken; id = vocabulary.same(id)) {
-      if (!has_bit(usable_.spelled, id)) continue;
-      set_bit(out.words, id);
-      any = true;
-    }
-    if (any) out.worst_bytes = std::max(out.worst_bytes, Machine::min_bytes(*to));
-  };
-  if (const std::int64_t run = Machine::plain_run(*state); run > 0) {
-    const Vocabulary::Plain plain = vocabulary.plain_up_to(run);
-    for (std::size_t w = 0; w < out.words.size(); ++w) out.words[w] = plain.words[w] & usable_.spelled[w];
-    out.worst_bytes = Machine::plain_run_worst(*state);
-    walk_trie(walk, state.get(), vocabulary.odd(), -1, stack, steps, spelled);
-    const auto chars = static_cast<int>(std::min<std::int64_t>(plain.chars, 255));
-    walk_trie(walk, state.get(), vocabulary.plain(), chars, stack, steps, spelled);
+  const Machine::StatePtr own = walk.keep(state.get());
+  const Machine::State* like = walk.like(own.get());
+  StateMask out;
+  if (like == own.get()) {
+    out = walk_language(walk, like);
   } else {
-    walk_trie(walk, state.get(), vocabulary.all(), -1, stack, steps, spelled);
+    const Machine::StatePtr shared = walk.keep(like);
+    auto known = masks_.find(shared);
+    if (known == nullptr) {
+      known = std::make_shared<const StateMask>(walk_language(walk, like));
+      masks_.put(shared, known);
+    }
+    out = *known;
   }
-  for (const TokenId id : walk.tokens(state.get())) {
-    const Machine::State* to = walk.next_token(state.get(), id);
-    if (to == nullptr || !usable_.may_name(id, *to)) continue;
+  const auto take = [&](TokenId id, const Machine::State* to) {
     set_bit(out.words, id);
     out.worst_bytes = std::max(out.worst_bytes, Machine::min_bytes(*to));
+  };
+  each_quoted(walk, own.get(), usable_, take);
+  for (const TokenId id : walk.tokens(own.get())) {
+    const Machine::State* to = walk.next_token(own.get(), id);
+    if (to != nullptr && usable_.may_name(id, *to)) take(id, to);
   }
   if (Machine::accepting(*state)) add_ends(out.words);
   out.count = count_bits(out.words);
   return out;
 }
 
+/// All but quoted tokens, tokens of the grammar and end tokens.
+StateMask TokenMasks::walk_language(Machine::Walk& walk, const Machine::State* state) const {
+  const Vocabulary& vocabulary = *usable_.vocabulary;
+  StateMask out{.words = TokenBits(vocabulary.words(), 0)};
+  std::int64_t steps = kNoLimit;
+  WalkStack stack(vocabulary);
+  const auto spelled = [&](const TrieNode& node, const Machine::State* to) {
+    bool any = false;
+    for (TokenId id = node.token; id != kNoToken; id = vocabulary.same(id)) {
+      if (!has_bit(usable_.walked, id)) continue;
+      set_bit(out.words, id);
+      any = true;
+    }
+    if (any) out.worst_bytes = std::max(out.worst_bytes, Machine::min_bytes(*to) + 1);  // as Walk::like has it
+  };
+  if (const std::int64_t run = Machine::plain_run(*state); run > 0) {
+    const Vocabulary::Plain plain = vocabulary.plain_up_to(run);
+    for (std::size_t w = 0; w < out.words.size(); ++w) out.words[w] = plain.words[w] & usable_.walked[w];
+    out.worst_bytes = Machine::plain_run_worst(*state);
+    walk_trie(walk, state, vocabulary.odd(), -1, stack, steps, spelled);
+    const auto chars = static_cast<int>(std::min<std::int64_t>(plain.chars, 255));
+    walk_trie(walk, state, vocabulary.plain(), chars, stack, steps, spelled);
+  } else {
+    walk_trie(walk, state, vocabulary.all(), -1, stack, steps, spelled);
+  }
+  return out;
+}
+
 /// With the states of the groups, which live as long as `states` has them.
-std::shared_ptr<const TokenMasks::Groups> TokenMasks::groups(const Machine::StatePtr& state, States& states) {
+std::shared_ptr<const TokenMasks::Groups> TokenMasks::groups(Machine::StatePtr state, States& states) {
+  {
+    Machine::Walk walk(machine_);
+    state = walk.keep(walk.like(walk.keep(state.get()).get()));
+  }
   if (auto known = groups_.find(state)) {
     for (const Group& group : *known) states.push_back(group.state.lock());
     if (std::find(states.begin(), states.end(), nullptr) == states.end()) return known;
@@ -118,6 +144,23 @@ void TokenMasks::add(const Group& group, TokenBits& words) {
   for (std::size_t w = 0; w < group.bits.size(); ++w) words[w] |= group.bits[w];
 }
 
+/// False: none of them fits.
+bool TokenMasks::narrow_quoted(const Machine::StatePtr& state, std::int64_t tokens, TokenBits& words) {
+  std::vector<std::pair<TokenId, Machine::StatePtr>> ways;
+  {
+    Machine::Walk walk(machine_);
+    each_quoted(walk, walk.keep(state.get()).get(), usable_,
+                [&](TokenId id, const Machine::State* to) { ways.emplace_back(id, walk.keep(to)); });
+  }
+  bool any = false;
+  for (const auto& [id, to] : ways) {
+    if (!distance_.within(to, tokens)) continue;
+    set_bit(words, id);
+    any = true;
+  }
+  return any;
+}
+
 void TokenMasks::narrow(const Machine::StatePtr& state, std::int64_t tokens, TokenBits& words) {
   States states;
   const auto all = groups(state, states);
@@ -128,7 +171,7 @@ void TokenMasks::narrow(const Machine::StatePtr& state, std::int64_t tokens, Tok
     add((*all)[i], words);
     any = true;
   }
-  if (any) return;
+  if (narrow_quoted(state, tokens, words) || any) return;
   std::int64_t least = TokenDistance::kNever;
   for (const Machine::StatePtr& s : states) least = std::min(least, distance_.tokens(s));
   for (std::size_t i = 0; i < states.size(); ++i) {

@@ -1,7 +1,8 @@
 // TokenMasks: the masks of one constraint, by state of its machine.
 //
 //   language   the tokens that the machine takes there, and end tokens where the output is complete. Made by walking the
-//              trie of the vocabulary; inside JSON strings by taking nearly all of it at once (vocabulary.h, plain_run)
+//              trie of the vocabulary; inside JSON strings by taking nearly all of it at once (vocabulary.h, plain_run);
+//              inside names that are like no other by what is known of any such name (Machine::Walk::like)
 //   narrow     of these, the tokens behind which the rest fits into a number of tokens (token_distance.h). Mostly all:
 //              with each mask goes the largest min_bytes behind any of its tokens. Otherwise by groups of tokens that
 //              lead to the same state
@@ -87,7 +88,7 @@ class TokenMasks {
   static constexpr std::size_t kMasks = 128;  // 19 KB each for 150,000 ids
   static constexpr std::size_t kGroups = 8;   // up to 100 KB or so each
 
-  /// Tokens that lead to the same state: their ids, or their bits where they are many.
+  /// Tokens that lead to the same state (as Walk::like has it): their ids, or their bits where they are many.
   struct Group {
     std::weak_ptr<const Machine::State> state;
     std::vector<TokenId> ids;
@@ -96,9 +97,11 @@ class TokenMasks {
   using Groups = std::vector<Group>;
   using States = std::vector<Machine::StatePtr>;  // of groups
 
-  StateMask make_language(const Machine::StatePtr& state) const;
+  StateMask make_language(const Machine::StatePtr& state);
+  StateMask walk_language(Machine::Walk& walk, const Machine::State* state) const;
   Groups make_groups(const Machine::StatePtr& state, States& states) const;
-  std::shared_ptr<const Groups> groups(const Machine::StatePtr& state, States& states);
+  std::shared_ptr<const Groups> groups(Machine::StatePtr state, States& states);
+  bool narrow_quoted(const Machine::StatePtr& state, std::int64_t tokens, TokenBits& words);
   void add_ends(TokenBits& words) const;
   static void add(const Group& group, TokenBits& words);
 

@@ -22,12 +22,27 @@ inline void set_bit(std::span<std::uint64_t> words, TokenId id) {
   words[static_cast<std::size_t>(id) / 64] |= std::uint64_t{1} << (static_cast<std::size_t>(id) % 64);
 }
 
+inline void clear_bit(std::span<std::uint64_t> words, TokenId id) {
+  words[static_cast<std::size_t>(id) / 64] &= ~(std::uint64_t{1} << (static_cast<std::size_t>(id) % 64));
+}
+
 struct UsableTokens {
   std::shared_ptr<const Vocabulary> vocabulary;
   TokenBits drawable;         ///< ids of the vocabulary that the request lets be drawn
   TokenBits spelled;          ///< of these, those that bytes spell and that end nothing
+  TokenBits walked;           ///< of these, those of at most two quotes: what Walk::like holds for
+  std::vector<TokenId> quoted;  ///< the others
   std::vector<TokenId> ends;  ///< of these, those that end an output; ascending
 
+  /// Sets `walked` and `quoted`.
+  void split_quoted() {
+    walked = spelled;
+    for (const TokenId id : vocabulary->quoted()) {
+      if (!has_bit(spelled, id)) continue;
+      quoted.push_back(id);
+      clear_bit(walked, id);
+    }
+  }
   bool is_end(TokenId id) const { return std::binary_search(ends.begin(), ends.end(), id); }
   /// Does a node of a trie stand for a token that is usable?
   bool any(const TrieNode& node) const {
@@ -52,9 +67,9 @@ class WalkStack {
   std::vector<const Machine::State*> states_;
 };
 
-/// emit(node, state) for every token of `trie` that the machine takes behind `from`. Subtrees without a token of more
-/// than `chars` characters are left out (only of the plain trie; -1: none). False: it would look at more than `steps`
-/// nodes, which is counted down.
+/// emit(node, state) for every token of `trie` that the machine takes behind `from`, by Walk::like. Subtrees without a
+/// token of more than `chars` characters are left out (only of the plain trie; -1: none). False: it would look at more
+/// than `steps` nodes, which is counted down.
 template <class Emit>
 bool walk_trie(Machine::Walk& machine, const Machine::State* from, const Trie& trie, int chars, WalkStack& stack,
                std::int64_t& steps, Emit emit) {
@@ -72,6 +87,7 @@ bool walk_trie(Machine::Walk& machine, const Machine::State* from, const Trie& t
       i = node.end;
       continue;
     }
+    to = machine.like(to);
     if (node.token != kNoToken) emit(node, to);
     states[node.depth] = to;
     ++i;
@@ -79,7 +95,7 @@ bool walk_trie(Machine::Walk& machine, const Machine::State* from, const Trie& t
   return true;
 }
 
-/// emit(id, state) for every usable token that may come behind `from`. False as in walk_trie().
+/// emit(id, state) for every usable token but the quoted ones that may come behind `from`. False as in walk_trie().
 template <class Emit>
 bool each_token(Machine::Walk& machine, const Machine::State* from, const UsableTokens& usable, WalkStack& stack,
                 std::int64_t& steps, Emit emit) {
@@ -92,10 +108,23 @@ bool each_token(Machine::Walk& machine, const Machine::State* from, const Usable
   const Vocabulary& vocabulary = *usable.vocabulary;
   const auto spelled = [&](const TrieNode& node, const Machine::State* to) {
     for (TokenId id = node.token; id != kNoToken; id = vocabulary.same(id)) {
-      if (has_bit(usable.spelled, id) && !std::binary_search(named.begin(), named.end(), id)) emit(id, to);
+      if (has_bit(usable.walked, id) && !std::binary_search(named.begin(), named.end(), id)) emit(id, to);
     }
   };
   return walk_trie(machine, from, vocabulary.all(), -1, stack, steps, spelled);
+}
+
+/// The same for the quoted ones, without Walk::like.
+template <class Emit>
+void each_quoted(Machine::Walk& machine, const Machine::State* from, const UsableTokens& usable, Emit emit) {
+  for (const TokenId id : usable.quoted) {
+    const Machine::State* to = from;
+    for (const char c : usable.vocabulary->bytes(id)) {
+      to = machine.next(to, static_cast<std::uint8_t>(c));
+      if (to == nullptr) break;
+    }
+    if (to != nullptr) emit(id, to);
+  }
 }
 
 }  // namespace barg::text::grammar

@@ -89,7 +89,9 @@ void Vocabulary::copy_text(const Tokenizer& tokenizer, std::span<const TokenId> 
 void Vocabulary::fill() {
   std::vector<Token> tokens;
   for (TokenId id = 0; id < size(); ++id) {
-    if (!bytes(id).empty()) tokens.emplace_back(bytes(id), id);
+    const std::string_view text = bytes(id);
+    if (!text.empty()) tokens.emplace_back(text, id);
+    if (std::count(text.begin(), text.end(), '"') > 2) quoted_.push_back(id);
   }
   std::sort(tokens.begin(), tokens.end());
   TrieBuilder all(all_), plain(plain_), odd(odd_);

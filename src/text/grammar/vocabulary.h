@@ -58,6 +58,8 @@ class Vocabulary {
   const Trie& all() const { return all_; }
   const Trie& plain() const { return plain_; }
   const Trie& odd() const { return odd_; }
+  /// Ids with three quotes or more, ascending.
+  const std::vector<TokenId>& quoted() const { return quoted_; }
   /// Bit of every id of all().
   std::span<const std::uint64_t> present() const { return present_; }
   /// The largest ready set with at most `chars` >= 0 characters a token. `chars` of all plain tokens: without end.
@@ -89,6 +91,7 @@ class Vocabulary {
   Trie all_, plain_, odd_;
   std::vector<TokenId> same_;           // [size]
   std::vector<std::uint64_t> present_;  // [words]
+  std::vector<TokenId> quoted_;
   std::vector<std::vector<std::uint64_t>> levels_;  // [characters][words]; behind them, all plain tokens
   std::array<TokenId, 256> single_{};
   std::array<std::uint32_t, 256> first_{};  // nodes of depth 1 in all_
