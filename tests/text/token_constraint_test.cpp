@@ -585,7 +585,7 @@ TEST(TokenConstraint, NamesAreToldApartInTokensOfManyQuotes) {
   }
   const auto size = static_cast<std::int32_t>(tokens.size());
   const auto vocabulary = make_vocabulary(ListTokenizer(std::move(tokens)), {}, size);
-  EXPECT_EQ(vocabulary->quoted(), (std::vector<TokenId>{256, 257, 258, 259, 262}));
+  EXPECT_EQ(vocabulary->quoted(), (std::vector<TokenId>{256, 257, 258, 259, 261, 262}));
   const auto constraint = constraint_of(machine, vocabulary, {.end_ids = {0}});
   Rng rng(77);
   std::int64_t refused = 0;
@@ -603,6 +603,41 @@ TEST(TokenConstraint, NamesAreToldApartInTokensOfManyQuotes) {
     }
   }
   EXPECT_GT(refused, 100);
+}
+
+TEST(TokenConstraint, NamesOfFewAreToldApart) {
+  const auto names = std::make_shared<const Dfa>(dfa_literals({"a", "b", "ab", "ba", "abb"}));
+  std::vector<std::string> tokens = {""};
+  for (int c = 1; c < 128; ++c) tokens.emplace_back(1, static_cast<char>(c));
+  for (const char* more : {"\":1", "\":1,", "b\":1,", "\":1,\"", "\":1,\"a", "\":1,\"ab", "ab\"", "\":1}", "{\"a"}) {
+    tokens.emplace_back(more);
+  }
+  const auto size = static_cast<std::int32_t>(tokens.size());
+  const auto vocabulary = make_vocabulary(ListTokenizer(std::move(tokens)), {}, size);
+  Rng rng(5);
+  for (const std::int64_t least : {0, 1, 3}) {
+    Builder b;
+    b.grammar.spacing = Spacing::kNone;
+    ObjectNode node;
+    node.others = {{names, b.text("1")}};
+    node.min_properties = least;
+    const auto machine = b.compile(b.grammar.add(std::move(node)));
+    const auto constraint = constraint_of(machine, vocabulary, {.end_ids = {0}});
+    for (int run = 0; run < 200; ++run) {
+      const auto state = constraint->start(false);
+      StatePtr at = machine->start();
+      auto budget = constraint->min_tokens() + static_cast<std::int32_t>(rng.below(9));
+      for (TokenId id = kNoToken; id != 0; --budget) {
+        const TokenMask mask = state->mask(std::max(budget, 1));
+        ASSERT_EQ(ids_in(mask.language), brute_force(*machine, *vocabulary, at, {0}));
+        const auto allowed = ids_in(mask.fits);
+        id = allowed[rng.below(allowed.size())];
+        ASSERT_TRUE(budget > 0 || id == 0) << "it would not end in time";
+        state->push(id);
+        for (const char c : vocabulary->bytes(id)) at = machine->next(at, static_cast<std::uint8_t>(c));
+      }
+    }
+  }
 }
 
 TEST(TokenConstraint, TokensMayEndInsideACharacter) {

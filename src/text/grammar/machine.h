@@ -78,8 +78,9 @@ class Machine {
     const State* next_token(const State* from, TokenId id);
     std::vector<TokenId> tokens(const State* from);  ///< as Machine::tokens
     /// The state itself; or, inside a name that can no longer be one that its object has had or declares, one
-    /// that all such names of the object share. It takes the same bytes as long as they have at most two quotes,
-    /// and min_bytes behind them is at most one too small.
+    /// that all such names of the object share. It takes the same bytes, with the same min_bytes behind them, as
+    /// long as behind the first quote there is no other and no comma: those may begin a next name, which has to be
+    /// another one.
     const State* like(const State* state);
     StatePtr keep(const State* state);               ///< beyond the Walk
 

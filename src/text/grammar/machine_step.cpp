@@ -114,7 +114,8 @@ const State* Stepper::like(Generation& home, const State* state) {
     TextLocal at = unpack_text(c.local);
     const PartialName& name = *home.partial(at.extra);
     if (name.declared != NameTree::kNone || name.seen) continue;
-    if (plain_run(c).first != Machine::kUnboundedRun) continue;
+    const MemberContext m{plan_, c.node, *c.frame};
+    if (needs_names(m.object(), m.behind(m.object().size()))) continue;  // costs go by which names are left
     at.extra = home.nameless(c.node)->id;
     c.local = pushdown::pack(at);
     changed = true;

@@ -75,7 +75,7 @@ StateMask TokenMasks::walk_language(Machine::Walk& walk, const Machine::State* s
       set_bit(out.words, id);
       any = true;
     }
-    if (any) out.worst_bytes = std::max(out.worst_bytes, Machine::min_bytes(*to) + 1);  // as Walk::like has it
+    if (any) out.worst_bytes = std::max(out.worst_bytes, Machine::min_bytes(*to));
   };
   if (const std::int64_t run = Machine::plain_run(*state); run > 0) {
     const Vocabulary::Plain plain = vocabulary.plain_up_to(run);

@@ -30,7 +30,7 @@ struct UsableTokens {
   std::shared_ptr<const Vocabulary> vocabulary;
   TokenBits drawable;         ///< ids of the vocabulary that the request lets be drawn
   TokenBits spelled;          ///< of these, those that bytes spell and that end nothing
-  TokenBits walked;           ///< of these, those of at most two quotes: what Walk::like holds for
+  TokenBits walked;           ///< of these, all but Vocabulary::quoted(): what Walk::like holds for
   std::vector<TokenId> quoted;  ///< the others
   std::vector<TokenId> ends;  ///< of these, those that end an output; ascending
 

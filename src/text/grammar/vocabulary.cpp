@@ -91,7 +91,8 @@ void Vocabulary::fill() {
   for (TokenId id = 0; id < size(); ++id) {
     const std::string_view text = bytes(id);
     if (!text.empty()) tokens.emplace_back(text, id);
-    if (std::count(text.begin(), text.end(), '"') > 2) quoted_.push_back(id);
+    const std::size_t quote = text.find('"');
+    if (quote != text.npos && text.find_first_of(",\"", quote + 1) != text.npos) quoted_.push_back(id);
   }
   std::sort(tokens.begin(), tokens.end());
   TrieBuilder all(all_), plain(plain_), odd(odd_);

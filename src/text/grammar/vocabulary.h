@@ -58,7 +58,7 @@ class Vocabulary {
   const Trie& all() const { return all_; }
   const Trie& plain() const { return plain_; }
   const Trie& odd() const { return odd_; }
-  /// Ids with three quotes or more, ascending.
+  /// Ids with a quote and behind it another one or a comma, ascending: they may end a name and begin the next.
   const std::vector<TokenId>& quoted() const { return quoted_; }
   /// Bit of every id of all().
   std::span<const std::uint64_t> present() const { return present_; }
