@@ -41,7 +41,8 @@ CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / "
 ENGINES = ["Barg", "xgrammar", "llguidance"]
 END = 151645  # <|im_end|> of Qwen2
 STREAMS = 16
-ITEMS = 100  # each has over 20 tokens: more than the clock sees
+LONGEST_S = 120  # for a part of a round
+ITEMS = 40  # each has over 20 tokens: more than the clock sees, and far fewer bytes than max_tokens
 SCHEMA = {"type": "object", "additionalProperties": False, "required": ["tasks"], "properties": {"tasks": {
     "type": "array", "minItems": ITEMS, "items": {
         "type": "object", "additionalProperties": False, "required": ["id", "title", "state", "hours", "done"], "properties": {
@@ -131,7 +132,7 @@ def measure_masks(args):
 
 def ask(server, prompt, with_schema):
     """The connection of a request of which nothing is read: it ends when its connection does."""
-    body = {"model": "m", "messages": [{"role": "user", "content": prompt}], "max_tokens": 6000, "temperature": 0.8, "seed": 7,
+    body = {"model": server.name, "messages": [{"role": "user", "content": prompt}], "max_tokens": 6000, "temperature": 0.8, "seed": 7,
             "ignore_eos": not with_schema, "stream": False}
     if with_schema:
         body["response_format"] = {"type": "json_schema", "json_schema": {"name": "plan", "schema": SCHEMA}}
@@ -140,45 +141,48 @@ def ask(server, prompt, with_schema):
     return connection
 
 
-def tokens_per_second(server, with_schema, args):
-    """Of all streams, from --first to --last tokens of each; both looks while all of them run."""
+def decode_rate(server, with_schema, args):
+    """Tokens/s of all streams from --first to --last tokens of each, and the server's processor time for one, in us."""
     names = ("vllm:generation_tokens_total", "vllm:num_requests_running", "vllm:request_success_total")
 
     def look():
         series = server.metrics()
-        return time.monotonic(), *(sum(v for k, v in series.items() if k.split("{")[0] == name) for name in names)
+        return time.monotonic(), server.cpu_s(), *(sum(v for k, v in series.items() if k.split("{")[0] == name) for name in names)
 
-    _, begun, running, ended = look()
+    _, _, begun, running, ended = look()
     assert running == 0, "requests of the round before still run"
     connections, looks = [], []
     try:
         for topic in TOPICS:
             connections.append(ask(server, f"Write a long list of tasks for {topic}.", with_schema))
         for tokens in (args.first, args.last):
-            while (now := look())[1] - begun < STREAMS * tokens:
-                if now[3] != ended:
-                    raise RuntimeError("a request ended before its time:\n" + server.output()[-2000:])
+            end = time.monotonic() + LONGEST_S
+            while (now := look())[2] - begun < STREAMS * tokens:
+                if now[4] != ended or now[0] > end:
+                    raise RuntimeError("requests were refused, ended before their time or take too long")
                 time.sleep(0.02)
-            if now[2] != STREAMS:
-                raise RuntimeError(f"{now[2]:.0f} requests run, not {STREAMS}")
+            if now[3] != STREAMS:
+                raise RuntimeError(f"{now[3]:.0f} requests run, not {STREAMS}")
             looks.append(now)
     finally:
         for connection in connections:
             connection.close()
         wait_until(lambda: server.running() == 0, "the requests are gone", 60)
-    return (looks[1][1] - looks[0][1]) / (looks[1][0] - looks[0][0])
+    seconds, cpu, tokens = (b - a for a, b in zip(looks[0][:3], looks[1][:3]))
+    return tokens / seconds, 1e6 * cpu / tokens
 
 
 def measure_serve(args):
     pairs = []
     with Server(args.barg, model_path(args.model), args.options) as server:
-        tokens_per_second(server, True, args)  # compiles the schema, warms everything
+        server.name = json.loads(server.get("/v1/models")[1])["data"][0]["id"]
+        decode_rate(server, True, args)  # compiles the schema, warms everything
         for turn in range(args.pairs):
             order = (False, True) if turn % 2 == 0 else (True, False)
-            rates = {with_schema: tokens_per_second(server, with_schema, args) for with_schema in order}
-            pairs.append([rates[False], rates[True]])
-            progress(f"serve, pair {turn + 1}: {rates[False]:.0f} without, {rates[True]:.0f} with, "
-                     f"{rates[True] / rates[False]:.3f}")
+            found = {with_schema: decode_rate(server, with_schema, args) for with_schema in order}
+            pairs.append([found[False], found[True]])
+            progress(f"serve, pair {turn + 1}: " + ", ".join(f"{rate:.0f} tokens/s and {cpu:.0f} us {word} a schema" for
+                                                            word, (rate, cpu) in zip(["without", "with"], pairs[-1])))
     return {"pairs": pairs, "first": args.first, "last": args.last, "model": pathlib.Path(model_path(args.model)).name}
 
 
@@ -247,13 +251,18 @@ def mask_table(found):
 
 
 def serve_table(found):
-    without, constrained = zip(*found["pairs"])
-    ratios = [c / w for w, c in found["pairs"]]
-    low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
     yield (f"Served ({found['model']}, {STREAMS} streams, tokens {found['first']} to {found['last']} of each, "
-           f"{len(ratios)} pairs, {found['when']}, {found['machine']}):")
-    yield (f"{digits(statistics.median(without))} tokens/s without a schema, {digits(statistics.median(constrained))} with one; "
-           f"with / without {middle:.3f} (quartiles {low:.3f} to {high:.3f}).")
+           f"{len(found['pairs'])} pairs, {found['when']}, {found['machine']}); with / without is the median of the pairs, in "
+           "brackets their quartiles:")
+    yield ""
+    yield "| | without a schema | with one | with / without |"
+    yield "|---|---:|---:|---:|"
+    for at, measure in enumerate(["tokens/s", "processor time a token, us"]):
+        without, constrained = ([run[at] for run in runs] for runs in zip(*found["pairs"]))
+        ratios = [c / w for w, c in zip(without, constrained)]
+        low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+        yield (f"| {measure} | {digits(statistics.median(without))} | {digits(statistics.median(constrained))} | "
+               f"{middle:.3f} ({low:.3f}–{high:.3f}) |")
 
 
 def table(results):

@@ -74,9 +74,8 @@ def parts(schema, root, depth=0):
             yield from parts(branch, root, depth + 1)
 
 
-def mentioned(part):
-    """Names in the order in which a schema, without what is below it, says something of them."""
-    yield from part.get("properties", {})
+def dependent(part):
+    """Names of which a schema, without what is below it, says something only together with others."""
     for name, needed in part.get("dependentRequired", {}).items():
         yield from (name, *needed)
     yield from part.get("dependentSchemas", {})
@@ -94,7 +93,7 @@ def ordered(value, schema, root):
     for part in parts(schema, root):
         for name, below in part.get("properties", {}).items():
             declared.setdefault(name, below)
-    said = [name for part in parts(schema, root) for name in mentioned(part)]
+    said = [*declared, *(name for part in parts(schema, root) for name in dependent(part))]
     required = [name for part in parts(schema, root) for name in part.get("required", [])]
     names = [n for n in dict.fromkeys([*said, *required, *value]) if n in value]
     others = next((p["additionalProperties"] for p in parts(schema, root) if "additionalProperties" in p), None)
