@@ -177,6 +177,12 @@ std::string SchemaDocument::pointer(Place place) const {
   return out;
 }
 
+/// false: the name is that of a schema that says something else.
+bool SchemaDocument::name_place(Names& names, const std::string& name, Place place) const {
+  const auto [it, added] = names.emplace(name, place);
+  return added || it->second == place || json(it->second) == json(place);
+}
+
 Checked<void> SchemaDocument::note_identity(Place place) {
   const Json& schema = json(place);
   if (draft_ == Draft::k7 && schema.find("$ref") != nullptr) return {};
@@ -188,16 +194,19 @@ Checked<void> SchemaDocument::note_identity(Place place) {
   }
   if (const std::string* id = string_member(schema, "$id")) {
     if (!id->starts_with('#')) {
-      resources_.emplace(base, place);
+      if (!name_place(resources_, base, place)) return invalid(place, "$id", "another schema has the same");
     } else if (draft_ == Draft::k7) {
-      anchors_.emplace(base + *id, place);
+      if (!name_place(anchors_, base + *id, place)) return invalid(place, "$id", "another schema has the same");
     } else {
       return invalid(place, "$id", "it must not be a fragment; $anchor names a place since 2019-09");
     }
   }
   if (draft_ == Draft::k7) return {};
   for (const std::string_view keyword : {"$anchor", "$dynamicAnchor"}) {
-    if (const std::string* anchor = string_member(schema, keyword)) anchors_.emplace(base + "#" + *anchor, place);
+    const std::string* anchor = string_member(schema, keyword);
+    if (anchor != nullptr && !name_place(anchors_, base + "#" + *anchor, place)) {
+      return invalid(place, std::string(keyword), "another schema has the same");
+    }
   }
   return {};
 }

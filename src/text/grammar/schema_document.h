@@ -62,6 +62,8 @@ class SchemaDocument {
   Checked<void> find_draft(const SchemaOptions& options);
   Checked<void> walk(Place place, std::int32_t depth_left);
   Checked<void> walk_keyword(Place keyword, Holds holds, std::int32_t depth_left);
+  using Names = std::map<std::string, Place, std::less<>>;
+  bool name_place(Names& names, const std::string& name, Place place) const;
   Checked<void> note_identity(Place place);
   Checked<Place> follow(Place from, std::string_view pointer, Place at);
 
@@ -70,8 +72,8 @@ class SchemaDocument {
   std::vector<Known> places_;
   std::unordered_map<const Json*, Place> known_;
   std::vector<std::string> bases_;  ///< absolute where any $id is; bases_[0] of the root without $id: ""
-  std::map<std::string, Place, std::less<>> resources_;  ///< by base
-  std::map<std::string, Place, std::less<>> anchors_;    ///< by base + '#' + anchor
+  Names resources_;                 ///< by base
+  Names anchors_;                   ///< by base + '#' + anchor
 };
 
 }  // namespace barg::text::grammar::schema

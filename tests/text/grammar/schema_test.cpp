@@ -180,6 +180,8 @@ TEST(SchemaFrontEnd, WhatIsNoSchemaIsInvalid) {
   expect_refused(R"({"multipleOf":0})", "#", "multipleOf", kInvalid);
   expect_refused(R"({"$ref":"#/$defs/none"})", "#", "$ref", kInvalid);
   expect_refused(R"({"$ref":"#"})", "#", "$ref", kInvalid);
+  expect_refused(R"({"$ref":"#x","$defs":{"a":{"$anchor":"x","type":"null"},"b":{"$anchor":"x","type":"string"}}})",
+                 "#/$defs/b", "$anchor", kInvalid);
   expect_refused(
       R"({"$defs":{"a":{"anyOf":[{"$ref":"#/$defs/b"},{"type":"null"}]},"b":{"allOf":[{"$ref":"#/$defs/a"}]}},"$ref":"#/$defs/a"})",
       "#/$defs/a", "$ref", kInvalid);
