@@ -30,6 +30,7 @@ SCRIPTS = {
     "thought call": [token("<think>"), f"\n{THOUGHT}\n", token("</think>"), "\n\n", call("weather", city="Rome")],
     "patch": [call("apply_patch", input="*** Begin\n+naïve \"x\"\n")],
     "read": [call("mcp__files__read")],
+    "yes": '{"fine": true, "answer": "yes"}',
     "stranger": [call("nobody", a=1)],
     "nothing": "",
     "only thought": {"pieces": [token("<think>"), THOUGHT], "end": None},
@@ -248,9 +249,11 @@ class Sync(scripted.Case):
         class Answer(pydantic.BaseModel):
             fine: bool
             answer: typing.Literal["yes", "no"]
-        kw = {"model": "scripted", "input": say("text"), "text_format": Answer, "temperature": 0}
+        kw = {"model": "scripted", "input": say("yes"), "text_format": Answer, "temperature": 0}
         response = self.c.responses.parse(**kw)
-        self.assertIsInstance(response.output_parsed, Answer)
+        self.assertEqual(response.output_parsed, Answer(fine=True, answer="yes"))
+        forced = self.c.responses.parse(**{**kw, "input": say("text")}, reasoning={"effort": "none"})
+        self.assertIsInstance(forced.output_parsed, Answer)
         self.assertEqual(response.text.format.type, "json_schema")
         self.assertEqual(response.text.format.name, "Answer")
         with self.c.responses.stream(**kw) as stream:

@@ -30,7 +30,7 @@ const ObjectKeys& keys_of(const Dialect& dialect) {
   });
 }
 
-Json any_object() { return Json::object({{"type", "object"}}); }
+Json no_arguments() { return Json::object({{"type", "object"}, {"additionalProperties", false}}); }
 Json custom_input() {
   return Json::object({{"type", "object"},
                        {"properties", Json::object({{"input", Json::object({{"type", "string"}})}})},
@@ -71,7 +71,7 @@ class AnswerWriter {
   // ---- the arguments
 
   Result<NodeId> schema_of(const ConstrainedTool& tool) {
-    const Json schema = tool.custom ? custom_input() : tool.parameters.is_null() ? any_object() : tool.parameters;
+    const Json schema = tool.custom ? custom_input() : tool.parameters.is_null() ? no_arguments() : tool.parameters;
     SchemaOptions options = options_;
     options.lenient = options.lenient || !tool.strict;
     auto compiled = compile_schema(schema, options);

@@ -14,7 +14,7 @@ namespace barg::text::grammar {
 
 struct ConstrainedTool {
   std::string name;
-  Json parameters;      ///< JSON Schema of the arguments, or null: any object
+  Json parameters;      ///< JSON Schema of the arguments, or null: it has none
   bool custom = false;  ///< one string called "input"
   bool strict = false;  ///< its schema must be enforced whole; else what can be, and the rest is reported
   std::string field;    ///< of the request, for errors: "tools[2].function.parameters"
