@@ -111,6 +111,7 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "stdin: %s\n", request.error().message.c_str());
       return 1;
     }
-    std::cout << dump_json(answer(*request, vocabulary, end)) << '\n';
+    std::puts(dump_json(answer(*request, vocabulary, end)).c_str());
+    std::fflush(stdout);  // who asks waits for the line
   }
 }

@@ -55,6 +55,7 @@ Verdict finish(Session& s) {
   const StreamedChoice* choice = nullptr;
   if (auto verdict = find_calls(s, probes)) return *verdict;
   const std::string whole = text_at(s.json(probes.whole), "choices.0.finish_reason");
+  if (whole == "length") return not_applicable("max_tokens ended the call");
   if (whole != "tool_calls")
     return failed("finish_reason is \"" + whole + "\", not \"tool_calls\"", s.exchange(probes.whole).body);
   if (auto verdict = find_streamed(s, probes, choice)) return pass();

@@ -259,7 +259,6 @@ Result<ReplayReport> replay(ServedModel model, const Json& json, const std::stri
   ServerState& state = *shared;
   state.options.strip_volatile_lines = options.strip_volatile_lines;
   state.utc_offset = capsule->utc_offset;
-  state.constraints = std::make_unique<Constraints>();
   state.responses = std::make_unique<ResponseStore>(
       ResponseStoreLimits{.bytes = options.stores_responses ? kStoreBytes : 0, .ttl_s = 60}, state.clock);
   if (!capsule->settings.is_null()) model.names = {capsule->meta.model};

@@ -86,7 +86,6 @@ Result<void> ServerImpl::start() {
   state_->pool = std::make_unique<CpuPool>(kPoolThreads, kPoolQueue);
   state_->text_pool = std::make_unique<CpuPool>(1, kTextPoolQueue);
   state_->compile_pool = std::make_unique<CpuPool>(1, kCompileQueue);
-  state_->constraints = std::make_unique<Constraints>();
   state_->responses =
       std::make_unique<ResponseStore>(ResponseStoreLimits{.bytes = state_->options.responses_store_bytes,
                                                           .ttl_s = state_->options.responses_store_ttl_s},

@@ -61,7 +61,7 @@ struct ServerState {
   std::unique_ptr<CpuPool> pool;       ///< for generations; thread-safe
   std::unique_ptr<CpuPool> text_pool;  ///< for /tokenize and /detokenize: megabytes there delay no generation
   std::unique_ptr<CpuPool> compile_pool;  ///< for generations whose constraint must be compiled
-  std::unique_ptr<Constraints> constraints;  ///< thread-safe
+  std::unique_ptr<Constraints> constraints = std::make_unique<Constraints>();  ///< thread-safe
   SteadyClock clock;
   std::unique_ptr<ResponseStore> responses;  ///< thread-safe; there from the start on, whether it stores or not
   std::unique_ptr<Idempotency> retries;      ///< thread-safe
