@@ -386,8 +386,7 @@ void write_http(Writer& w, const ServerState& state) {
   w.sample("barg_structured_outputs_total", "result=\"cached\"", static_cast<double>(asked.found));
   w.sample("barg_structured_outputs_total", "result=\"compiled\"", static_cast<double>(asked.compiled));
   w.sample("barg_structured_outputs_total", "result=\"refused\"", static_cast<double>(asked.refused));
-  // A state that serves nobody has no store (`barg bench kv` reads the metrics of an engine alone).
-  const ResponseStore::Held held = state.responses ? state.responses->held() : ResponseStore::Held{};
+  const ResponseStore::Held held = state.responses->held();
   one("barg_responses_stored", "gauge", "Answers of /v1/responses that are kept, running ones included.",
       static_cast<double>(held.count));
   one("barg_responses_stored_bytes", "gauge", "Bytes charged for them; at most server.responses_store_bytes.",

@@ -63,7 +63,8 @@ struct ServerState {
   std::unique_ptr<CpuPool> compile_pool;  ///< for generations whose constraint must be compiled
   std::unique_ptr<Constraints> constraints = std::make_unique<Constraints>();  ///< thread-safe
   SteadyClock clock;
-  std::unique_ptr<ResponseStore> responses;  ///< thread-safe; there from the start on, whether it stores or not
+  /// Thread-safe; always there, whether it stores or not.
+  std::unique_ptr<ResponseStore> responses = std::make_unique<ResponseStore>(ResponseStoreLimits{}, clock);
   std::unique_ptr<Idempotency> retries;      ///< thread-safe
   std::unique_ptr<CaptureRing> captures;     ///< thread-safe
   HttpMetrics http;                          ///< thread-safe

@@ -30,27 +30,28 @@ BoundDialectImpl::BoundDialectImpl(const DetectedDialect& detected, const Tokeni
   tokenizer_ = nullptr;
 }
 
-/// The longest added token at each place counts, as when the text is tokenised.
-Literal BoundDialectImpl::bind(std::string_view text) {
+Literal bind_literal(std::string_view text, const Tokenizer& tokenizer, std::unordered_map<TokenId, std::string>* added) {
   Literal out;
   for (std::size_t at = 0; at < text.size();) {
     std::size_t length = text.size() - at;
     std::optional<TokenId> id;
     for (; length > 0; --length) {
-      id = tokenizer_->find(text.substr(at, length));
-      if (id && tokenizer_->is_added(*id)) break;
+      id = tokenizer.find(text.substr(at, length));
+      if (id && tokenizer.is_added(*id)) break;
       id.reset();
     }
     if (!id) {
       out.push_back(byte_symbol(text[at++]));
       continue;
     }
-    tokens_[*id] = std::string(text.substr(at, length));
+    if (added) (*added)[*id] = std::string(text.substr(at, length));
     out.push_back(token_symbol(*id, true));
     at += length;
   }
   return out;
 }
+
+Literal BoundDialectImpl::bind(std::string_view text) { return bind_literal(text, *tokenizer_, &tokens_); }
 
 BoundForm BoundDialectImpl::bind_form(const CallForm& form) {
   BoundForm out;

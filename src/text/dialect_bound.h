@@ -34,6 +34,11 @@ constexpr bool is_space(Symbol s) { return s == ' ' || s == '\n' || s == '\t' ||
 
 using Literal = std::vector<Symbol>;  ///< empty: there is none
 
+/// The longest added token at each place counts, as when the text is tokenised; the rest are bytes. `added`, if any, is
+/// given those tokens with their texts.
+Literal bind_literal(std::string_view text, const Tokenizer& tokenizer,
+                     std::unordered_map<TokenId, std::string>* added = nullptr);
+
 struct BoundTags {
   Literal key_open, value_open, value_close;
   std::vector<std::pair<Literal, Typing>> key_ends;  ///< longest first

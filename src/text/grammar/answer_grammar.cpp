@@ -262,14 +262,19 @@ class AnswerWriter {
     return text;
   }
 
+  /// Texts behind which a line begins.
+  static Result<Dfa> whole_lines() {
+    const auto lines = dfa_concat(dfa_valid_utf8(), dfa_literal("\n"));
+    return lines ? dfa_unite(*lines, dfa_literal("")) : lines;
+  }
+
   /// Texts with `trigger` where `where` takes it for a call.
   static Result<Dfa> begins_a_call(Where where, const std::string& trigger) {
     auto before = dfa_repeat(dfa_literals({" ", "\t", "\r", "\n"}), 0, kUnbounded);
     if (where == Where::kAnywhere) before = dfa_valid_utf8();
     if (before && where == Where::kLine) {
-      auto lines = dfa_concat(dfa_valid_utf8(), dfa_literal("\n"));
-      if (lines) lines = dfa_unite(*lines, dfa_literal(""));
-      if (lines) before = dfa_concat(*lines, *before);
+      const auto lines = whole_lines();
+      before = lines ? dfa_concat(*lines, *before) : lines;
     }
     if (before) before = dfa_concat(*before, dfa_literal(trigger));
     if (before) before = dfa_concat(*before, dfa_valid_utf8());
@@ -284,15 +289,13 @@ class AnswerWriter {
 
   Result<NodeId> text_before(const BoundForm& form) {
     if (form.form->where == Where::kStart) return gap();
-    auto text = free_text();
-    if (!text || form.form->where == Where::kAnywhere) return text;
-    auto lines = dfa_concat(dfa_valid_utf8(), dfa_literal("\n"));
-    if (lines) lines = dfa_unite(*lines, dfa_literal(""));
-    auto free = text_without_calls();
-    if (!lines || !free) return std::unexpected((lines ? free : lines).error());
-    auto both = dfa_intersect(*free, *lines);
-    if (!both) return std::unexpected(both.error());
-    return add_bytes(g_, std::move(*both));
+    if (form.form->where == Where::kAnywhere) return free_text();
+    auto text = text_without_calls();
+    const auto lines = whole_lines();
+    if (text && !lines) text = lines;
+    if (text) text = dfa_intersect(*text, *lines);
+    if (!text) return std::unexpected(text.error());
+    return add_bytes(g_, std::move(*text));
   }
 
   // ---- answers in channels, and between markers

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "text/grammar/regex.h"
 
 namespace barg::text::grammar {
 namespace {
@@ -37,70 +38,6 @@ struct Shift {
   }
   void operator()(RefNode& n) const { n.target = of(n.target); }
 };
-
-/// A table over all bytes, one class a byte.
-struct Table {
-  std::vector<Dfa::State> next;
-  std::vector<std::uint8_t> accepting;
-
-  Dfa::State add(bool accepts) {
-    next.resize(next.size() + 256, Dfa::kDead);
-    accepting.push_back(accepts ? 1 : 0);
-    return static_cast<Dfa::State>(accepting.size() - 1);
-  }
-  Dfa::State& at(Dfa::State s, std::size_t byte) { return next[s * 256 + byte]; }
-  Dfa make(Dfa::State start) && {
-    std::array<std::uint8_t, 256> classes{};
-    for (std::size_t b = 0; b < 256; ++b) classes[b] = static_cast<std::uint8_t>(b);
-    return Dfa::make(classes, 256, std::move(next), std::move(accepting), start);
-  }
-};
-
-/// All byte strings in which none of `words` occurs: Aho and Corasick's automaton without what completes a word.
-Dfa bytes_without(std::span<const std::string> words) {
-  Table t;
-  t.add(true);
-  std::vector<std::uint8_t> ends{0};
-  for (const std::string& word : words) {
-    Dfa::State s = 0;
-    for (const char c : word) {
-      const auto b = static_cast<unsigned char>(c);
-      if (t.at(s, b) == Dfa::kDead) {
-        const Dfa::State made = t.add(true);
-        ends.push_back(0);
-        t.at(s, b) = made;
-      }
-      s = t.at(s, b);
-    }
-    ends[s] = 1;
-  }
-  // Breadth first, so that a state's fallback is complete before the state is.
-  std::vector<Dfa::State> fallback(t.accepting.size(), 0), queue;
-  for (std::size_t b = 0; b < 256; ++b) {
-    if (t.at(0, b) == Dfa::kDead) {
-      t.at(0, b) = 0;
-    } else {
-      queue.push_back(t.at(0, b));
-    }
-  }
-  for (std::size_t i = 0; i < queue.size(); ++i) {
-    const Dfa::State s = queue[i];
-    ends[s] |= ends[fallback[s]];
-    for (std::size_t b = 0; b < 256; ++b) {
-      const Dfa::State below = t.at(fallback[s], b);
-      if (t.at(s, b) == Dfa::kDead) {
-        t.at(s, b) = below;
-      } else {
-        fallback[t.at(s, b)] = below;
-        queue.push_back(t.at(s, b));
-      }
-    }
-  }
-  for (Dfa::State& next : t.next) {
-    if (next != Dfa::kDead && ends[next] != 0) next = Dfa::kDead;
-  }
-  return std::move(t).make(0);
-}
 
 }  // namespace
 
@@ -142,22 +79,6 @@ NodeId add_symbols(Grammar& g, const Literal& literal) {
   return add_sequence(g, std::move(parts));
 }
 
-Literal bind_literal(std::string_view text, const Tokenizer& tokenizer) {
-  Literal out;
-  for (std::size_t at = 0; at < text.size();) {
-    std::size_t length = text.size() - at;
-    std::optional<TokenId> id;
-    for (; length > 0; --length) {
-      id = tokenizer.find(text.substr(at, length));
-      if (id && tokenizer.is_added(*id)) break;
-      id.reset();
-    }
-    out.push_back(id ? token_symbol(*id, true) : byte_symbol(text[at]));
-    at += id ? length : 1;
-  }
-  return out;
-}
-
 NodeId add_marked(Grammar& g, std::string_view text, const Tokenizer& tokenizer) {
   return add_symbols(g, bind_literal(text, tokenizer));
 }
@@ -192,34 +113,16 @@ NodeId resolve(const Grammar& g, NodeId id) {
 
 Result<Dfa> dfa_without(std::span<const std::string> words) {
   for (const std::string& word : words) CHECK(!word.empty());
-  return dfa_intersect(dfa_valid_utf8(), bytes_without(words));
+  const Dfa any = dfa_valid_utf8();
+  auto holds = dfa_concat(any, dfa_literals({words.begin(), words.end()}));
+  if (holds) holds = dfa_concat(*holds, any);
+  return holds ? dfa_subtract(any, *holds) : holds;
 }
 
 Dfa dfa_any_char() {
-  Table t;
-  const Dfa::State start = t.add(false), end = t.add(true);
-  const Dfa::State one = t.add(false), two = t.add(false), three = t.add(false);
-  const auto range = [&](Dfa::State from, std::size_t first, std::size_t last, Dfa::State to) {
-    for (std::size_t b = first; b <= last; ++b) t.at(from, b) = to;
-  };
-  range(start, 0x00, 0x7F, end);
-  range(start, 0xC2, 0xDF, one);
-  range(one, 0x80, 0xBF, end);
-  range(two, 0x80, 0xBF, one);
-  range(three, 0x80, 0xBF, two);
-  range(start, 0xE1, 0xEF, two);
-  range(start, 0xF1, 0xF3, three);
-  // No overlong forms, no surrogates, nothing beyond U+10FFFF.
-  const Dfa::State e0 = t.add(false), ed = t.add(false), f0 = t.add(false), f4 = t.add(false);
-  t.at(start, 0xE0) = e0;
-  range(e0, 0xA0, 0xBF, one);
-  t.at(start, 0xED) = ed;
-  range(ed, 0x80, 0x9F, one);
-  t.at(start, 0xF0) = f0;
-  range(f0, 0x90, 0xBF, two);
-  t.at(start, 0xF4) = f4;
-  range(f4, 0x80, 0x8F, two);
-  return std::move(t).make(start);
+  auto any = regex_dfa(R"([\s\S])", {.search = false, .limits = {}});
+  CHECK(any.has_value());
+  return std::move(*any);
 }
 
 }  // namespace barg::text::grammar

@@ -21,8 +21,6 @@ NodeId add_choice(Grammar& g, std::vector<NodeId> options);
 NodeId add_optional(Grammar& g, NodeId node);
 /// What a bound literal of a dialect reads: bytes and tokens.
 NodeId add_symbols(Grammar& g, const Literal& literal);
-/// The longest added token at each place counts, as when the text is tokenised; the rest are bytes.
-Literal bind_literal(std::string_view text, const Tokenizer& tokenizer);
 /// `text` as the tokenizer reads it: added tokens in it as tokens, the rest as bytes.
 NodeId add_marked(Grammar& g, std::string_view text, const Tokenizer& tokenizer);
 /// Layout that templates put between parts: nothing, a blank, one or two line feeds.

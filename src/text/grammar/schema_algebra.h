@@ -4,6 +4,7 @@
 // empty. One thread.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -53,6 +54,20 @@ class Algebra {
   void break_names(const ObjectShape& a, const ObjectShape& b, std::vector<ObjectShape>& out);
   Checked<void> break_closed(const ObjectShape& a, const ObjectShape& b, std::vector<ObjectShape>& out);
   Checked<void> break_others(const ObjectShape& a, const ObjectShape& b, std::vector<ObjectShape>& out);
+  /// Arrays or objects with fewer or more members than `b` takes.
+  template <class Shape>
+  void break_counts(const Shape& a, const Shape& b, std::vector<Shape>& out) {
+    if (b.min > a.min) {
+      Shape fewer = a;
+      fewer.max = lower_max(a.max, b.min - 1);
+      keep(std::move(fewer), out);
+    }
+    if (b.max >= 0) {
+      Shape more = a;
+      more.min = std::max(a.min, b.max + 1);
+      keep(std::move(more), out);
+    }
+  }
   template <class Shape>
   void keep(Shape shape, std::vector<Shape>& out) {
     if (settle(shape)) out.push_back(std::move(shape));

@@ -130,16 +130,7 @@ Checked<void> Algebra::difference(const ArrayShape& a, const ArrayShape& b, std:
     out.push_back(a);
     return {};
   }
-  if (b.min > a.min) {
-    ArrayShape shorter = a;
-    shorter.max = lower_max(a.max, b.min - 1);
-    keep(std::move(shorter), out);
-  }
-  if (b.max >= 0) {
-    ArrayShape longer = a;
-    longer.min = std::max(a.min, b.max + 1);
-    keep(std::move(longer), out);
-  }
+  break_counts(a, b, out);
   if (auto done = break_items(a, b, out); !done) return done;
   if (auto done = break_contains(a, b, out); !done) return done;
   if (b.unique_at != kNoPlace && a.unique_at == kNoPlace) return unsupported("'two items are equal' cannot be said");

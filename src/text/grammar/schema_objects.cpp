@@ -234,16 +234,7 @@ Checked<void> Algebra::difference(const ObjectShape& a, const ObjectShape& b, st
     return {};
   }
   break_names(a, b, out);
-  if (b.min > a.min) {
-    ObjectShape fewer = a;
-    fewer.max = lower_max(a.max, b.min - 1);
-    keep(std::move(fewer), out);
-  }
-  if (b.max >= 0) {
-    ObjectShape more = a;
-    more.min = std::max(a.min, b.max + 1);
-    keep(std::move(more), out);
-  }
+  break_counts(a, b, out);
   return break_others(a, b, out);
 }
 
