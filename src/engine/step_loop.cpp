@@ -115,6 +115,7 @@ void StepLoop::drain() {
     std::visit([&](auto&& m) { take(std::forward<decltype(m)>(m), now); }, std::move(message));
   }
   if (!messages.empty()) ledger_.publish_queue(scheduler_);
+  if (!dead_ && tiers_ != nullptr && !messages.empty()) submit_tier_commands();
   if (!dead_) expire(now);
   if (inbox_.closed() && messages.empty() && !closing_) cancel_everything(now);
 }

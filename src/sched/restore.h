@@ -99,7 +99,7 @@ struct TierCounters {
   std::uint64_t blocks_passed = 0;       ///< asked for, but computed first (both ends)
   std::uint64_t loads_cancelled = 0;     ///< by the end, pause or preemption of their sequence
   std::uint64_t deadlines = 0;           ///< loads given up
-  std::uint64_t load_waits = 0;          ///< plans in which a sequence waited for another's load
+  std::uint64_t load_waits = 0;          ///< times a sequence was held back by another's load
   std::array<std::uint64_t, 3> saves{};  ///< by SaveCommand::Why
   // Of restores that came to their end:
   std::uint64_t measured = 0;

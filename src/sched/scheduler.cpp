@@ -110,6 +110,8 @@ Result<void> Scheduler::add(SequenceSpec spec, double now) {
   waiting_.insert(s);
   ++unfinished_;
   sequences_.emplace(raw(s.id), std::move(owned));
+  // It asks the tiers now if its turn may come in the next plan: asking there would cost it a step.
+  if (tiers_ != nullptr && waiting_.size() <= config_.tiers.lookups_most && !full()) (void)may_enter(s, now);
   return {};
 }
 

@@ -133,7 +133,7 @@ class Scheduler {
 
   // -- tiers below the device's pool (scheduler_tiers.cpp)
   /// Appends what the tiers have to do, in order. Call it after every plan(), also after one that returned
-  /// nullopt, and submit everything before the plan is launched. What was cancelled since the last call comes
+  /// nullopt, and submit everything before the plan is launched; after add() it has what a new sequence asks. What was cancelled since the last call comes
   /// first, then what the plan evicts.
   void take_tier_commands(std::vector<TierCommand>& out);
   void on_tier_event(const TierEvent& event, double now);

@@ -403,6 +403,18 @@ TEST(Restore, NothingIsCopiedEarlyWhileBlocksAreBlank) {
   }
 }
 
+TEST(Restore, SequencesAskAsTheyComeWhileTheirTurnMayBeNext) {
+  SimConfig c = tiered();
+  c.groups = {{0, 400}};
+  Sim sim(c, 19);
+  for (int i = 1; i <= 20; ++i) {
+    sim.submit(make_request(sim.random_tokens(16 * 3), 2));
+    EXPECT_EQ(sim.scheduler().facts().asking, std::min(i, c.tiers.lookups_most));
+  }
+  sim.drain();
+  sim.finish_checks();
+}
+
 TEST(Restore, TiersOffAskAndSaveNothing) {
   SimConfig c = tiered();
   c.tiers.enabled = false;
