@@ -68,8 +68,6 @@ class RunningAnswer : public Responder, public std::enable_shared_from_this<Runn
   void interrupt(Interrupt cause) {
     if (const auto callback = std::exchange(interrupt_, nullptr)) callback(cause);
   }
-  /// The generation has said its last: from here on nothing may keep it, which keeps this.
-  void settle() { interrupt_ = nullptr; }
   void forget() {
     record_->set_cancel(nullptr);
     state_->responses->erase(id_, record_->origin().owner);
@@ -81,7 +79,7 @@ class RunningAnswer : public Responder, public std::enable_shared_from_this<Runn
   const std::shared_ptr<Responder> client_;
 
  private:
-  std::function<void(Interrupt)> interrupt_;  ///< of the generation
+  std::function<void(Interrupt)> interrupt_;  ///< of the generation, which it does not keep
 };
 
 class KeptAnswer final : public RunningAnswer {
@@ -98,7 +96,6 @@ class KeptAnswer final : public RunningAnswer {
   void respond(HttpResponse response) override {
     if (response.status >= kFirstError && !record_->finished()) forget();
     client_->respond(std::move(response));
-    settle();
   }
   void begin_stream(HttpResponse head, std::string_view keep_alive) override {
     streaming_ = true;
@@ -107,7 +104,6 @@ class KeptAnswer final : public RunningAnswer {
   void write(std::string_view bytes) override { client_->write(bytes); }
   void end() override {
     client_->end();
-    settle();
   }
   bool gone() const override { return client_->gone(); }
   AccessNote& note() override { return client_->note(); }
@@ -155,7 +151,6 @@ class DetachedAnswer final : public RunningAnswer {
   void respond(HttpResponse response) override {
     if (std::exchange(over_, true)) return;
     log_end();
-    settle();
     if (response.status < kFirstError || record_->finished()) return;
     if (!told_) {
       forget();
@@ -170,7 +165,6 @@ class DetachedAnswer final : public RunningAnswer {
   void write(std::string_view) override {}
   void end() override {
     if (!std::exchange(over_, true)) log_end();
-    settle();
   }
   bool gone() const override { return over_; }
   AccessNote& note() override { return note_; }
