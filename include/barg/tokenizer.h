@@ -28,7 +28,9 @@ struct VocabData {
   std::vector<std::int32_t> token_types;  ///< 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
   std::vector<float> scores;
   std::vector<std::string> merges;
-  std::optional<bool> add_bos, add_eos;
+  std::optional<bool> add_bos, add_eos, add_space_prefix;
+  std::optional<TokenId> sep, cls, mask;
+  std::string ggml_architecture;          ///< general.architecture
   // -- both
   std::optional<TokenId> bos, eos, unk, pad, eot, eom;
   std::vector<TokenId> eos_ids;           ///< union of the ids that config files call EOS
@@ -60,6 +62,9 @@ class Tokenizer {
 
   /// Bytes that `id` contributes (byte-level tokens may be partial UTF-8). Empty for ids without text.
   virtual std::string_view token_bytes(TokenId id) const = 0;
+  /// The same for the first token of a text, where SentencePiece and WordPiece have no space before a word. Text that
+  /// goes on (what a model adds to its prompt) is made of token_bytes() alone.
+  virtual std::string_view first_token_bytes(TokenId id) const { return token_bytes(id); }
   /// Special (control) tokens are skipped by skip_special_tokens.
   virtual bool is_special(TokenId id) const = 0;
   /// Cut out of the text before everything else, as one token ("<tool_call>"); special or not.

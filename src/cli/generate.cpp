@@ -90,6 +90,7 @@ Result<std::string> generate(const Bundle& bundle, std::vector<TokenId> prompt, 
   if (!submitted) return std::unexpected(submitted.error());
 
   text::Detokenizer detokenizer(*bundle.tokenizer, true);
+  detokenizer.continue_text();
   std::string all;
   while (true) {
     for (const TokenEvent& event : events->wait_drain()) {

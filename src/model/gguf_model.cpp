@@ -183,7 +183,9 @@ Result<void> GgufModel::read_special_ids(VocabData& v) const {
   for (const Row& row :
        {Row{"tokenizer.ggml.bos_token_id", &v.bos}, Row{"tokenizer.ggml.eos_token_id", &v.eos},
         Row{"tokenizer.ggml.unknown_token_id", &v.unk}, Row{"tokenizer.ggml.padding_token_id", &v.pad},
-        Row{"tokenizer.ggml.eot_token_id", &v.eot}, Row{"tokenizer.ggml.eom_token_id", &v.eom}}) {
+        Row{"tokenizer.ggml.eot_token_id", &v.eot}, Row{"tokenizer.ggml.eom_token_id", &v.eom},
+        Row{"tokenizer.ggml.seperator_token_id", &v.sep}, Row{"tokenizer.ggml.cls_token_id", &v.cls},
+        Row{"tokenizer.ggml.mask_token_id", &v.mask}}) {
     auto id = token_id(row.key);
     if (!id) return std::unexpected(id.error());
     *row.to = *id;
@@ -191,10 +193,16 @@ Result<void> GgufModel::read_special_ids(VocabData& v) const {
   if (v.eos) v.eos_ids.push_back(*v.eos);
   auto add_bos = gguf_.boolean("tokenizer.ggml.add_bos_token");
   auto add_eos = gguf_.boolean("tokenizer.ggml.add_eos_token");
+  auto add_space = gguf_.boolean("tokenizer.ggml.add_space_prefix");
+  auto architecture = gguf_.string("general.architecture");
   if (!add_bos) return std::unexpected(add_bos.error());
   if (!add_eos) return std::unexpected(add_eos.error());
+  if (!add_space) return std::unexpected(add_space.error());
+  if (!architecture) return std::unexpected(architecture.error());
   v.add_bos = *add_bos;
   v.add_eos = *add_eos;
+  v.add_space_prefix = *add_space;
+  v.ggml_architecture = std::string(architecture->value_or(""));
   return {};
 }
 

@@ -44,6 +44,7 @@ ChoiceStream::ChoiceStream(const Tokenizer& tokenizer, const OutputSpec& spec, C
       whole_(spec.whole),
       min_tokens_(spec.min_tokens),
       chars_(start.chars_before) {
+  detokenizer_.continue_text();  // what is shown is what the masks of a constraint allowed, byte for byte
   for (const TokenId id : start.prompt.last(std::min(start.prompt.size(), kPrimeTokens))) detokenizer_.push(id);
   if (!wants_parser(spec, start)) return;
   dialect_ = start.dialect;

@@ -65,13 +65,18 @@ std::string printable_of_byte(unsigned char byte) {
 
 // ---- Vocab
 
+std::pair<std::string, bool> Vocab::read(std::string_view spelling) const {
+  if (!printable_) return {std::string(spelling), true};
+  auto bytes = bytes_of_printable(spelling);
+  if (bytes) return {std::move(*bytes), true};
+  return {std::string(spelling), false};
+}
+
 void Vocab::add(TokenId id, std::string_view spelling) {
   CHECK(id >= 0 && id < kMaxTokens && !has(id));
   if (id >= size()) entries_.resize(static_cast<std::size_t>(id) + 1);
-  const auto bytes = bytes_of_printable(spelling);
-  const std::string_view text = bytes ? std::string_view(*bytes) : spelling;
-  entries_[static_cast<std::size_t>(id)] = {arena_.size(), static_cast<std::uint32_t>(text.size()), true,
-                                            bytes.has_value()};
+  const auto [text, plain] = read(spelling);
+  entries_[static_cast<std::size_t>(id)] = {arena_.size(), static_cast<std::uint32_t>(text.size()), true, plain};
   arena_ += text;
   if (2 * (used_ + 1) > slots_.size()) grow();
   index(id);
@@ -109,25 +114,25 @@ void Vocab::index(TokenId id) {
   std::size_t at = hash(key) & mask;
   for (; slots_[at] != kNoToken; at = (at + 1) & mask) {
     const Entry& other = entries_[static_cast<std::size_t>(slots_[at])];
-    if (other.printable == e.printable && view(other) == key) break;  // the later id wins
+    if (other.plain == e.plain && view(other) == key) break;  // the later id wins
   }
   if (slots_[at] == kNoToken) ++used_;
   slots_[at] = id;
 }
 
-TokenId Vocab::lookup(std::string_view bytes, bool printable) const {
+TokenId Vocab::lookup(std::string_view bytes, bool plain) const {
   if (slots_.empty()) return kNoToken;
   const std::size_t mask = slots_.size() - 1;
   for (std::size_t at = hash(bytes) & mask; slots_[at] != kNoToken; at = (at + 1) & mask) {
     const Entry& e = entries_[static_cast<std::size_t>(slots_[at])];
-    if (e.set && e.printable == printable && view(e) == bytes) return slots_[at];
+    if (e.set && e.plain == plain && view(e) == bytes) return slots_[at];
   }
   return kNoToken;
 }
 
 std::optional<TokenId> Vocab::find(std::string_view spelling) const {
-  const auto bytes = bytes_of_printable(spelling);
-  const TokenId id = bytes ? lookup(*bytes, true) : lookup(spelling, false);
+  const auto [bytes, plain] = read(spelling);
+  const TokenId id = lookup(bytes, plain);
   if (id == kNoToken) return std::nullopt;
   return id;
 }
@@ -138,27 +143,29 @@ std::string_view Vocab::bytes(TokenId id) const {
 
 // ---- Bpe
 
-Bpe::Bpe(const Vocab& vocab, const std::vector<Merge>& merges, BpeOptions options)
-    : vocab_(vocab), options_(std::move(options)) {
+Bpe::Bpe(std::shared_ptr<const Vocab> vocab, const std::vector<Merge>& merges, BpeOptions options)
+    : vocab_(std::move(vocab)), options_(std::move(options)) {
   pairs_.assign(std::bit_ceil(std::max<std::size_t>(16, merges.size() * 2)), Pair{kEmptyPair, 0, kNoToken});
   for (std::size_t rank = 0; rank < merges.size(); ++rank) insert(merges[rank], static_cast<std::uint32_t>(rank));
   for (unsigned b = 0; b < 256; ++b) {
     const char byte = static_cast<char>(b);
-    byte_ids_[b] = vocab.find_bytes(std::string_view(&byte, 1));
+    byte_ids_[b] = vocab_->find_bytes(options_.byte_level ? std::string_view(&byte, 1)
+                                                          : token_of_byte(static_cast<unsigned char>(b)));
   }
-  find_whole();
+  // Elsewhere pieces are often whole texts, and no token.
+  if (options_.byte_level || options_.ignore_merges) find_whole();
 }
 
 void Bpe::find_whole() {
-  std::vector<bool> never(static_cast<std::size_t>(vocab_.size()), false);
+  std::vector<bool> never(static_cast<std::size_t>(vocab_->size()), false);
   for (const TokenId id : options_.never_whole) {
-    if (vocab_.has(id)) never[static_cast<std::size_t>(id)] = true;
+    if (vocab_->has(id)) never[static_cast<std::size_t>(id)] = true;
   }
-  whole_.assign(static_cast<std::size_t>(vocab_.size()), false);
+  whole_.assign(static_cast<std::size_t>(vocab_->size()), false);
   std::vector<TokenId> ids;
-  for (TokenId id = 0; id < vocab_.size(); ++id) {
-    const std::string_view bytes = vocab_.bytes(id);
-    if (bytes.empty() || never[static_cast<std::size_t>(id)] || vocab_.find_bytes(bytes) != id) continue;
+  for (TokenId id = 0; id < vocab_->size(); ++id) {
+    const std::string_view bytes = vocab_->bytes(id);
+    if (bytes.empty() || never[static_cast<std::size_t>(id)] || vocab_->find_bytes(bytes) != id) continue;
     if (!options_.ignore_merges) {
       if (bytes.size() > 256) continue;  // rare, and a hostile file of long ones must not cost a start-up
       ids.clear();
@@ -195,7 +202,7 @@ std::uint32_t Bpe::rank_of(TokenId left, TokenId right) const {
 void Bpe::encode(std::string_view piece, std::vector<TokenId>& out) const {
   if (piece.empty()) return;
   if (piece.size() <= max_whole_bytes_) {
-    const TokenId id = vocab_.find_bytes(piece);
+    const TokenId id = vocab_->find_bytes(piece);
     if (id != kNoToken && whole_[static_cast<std::size_t>(id)]) {
       out.push_back(id);
       return;
@@ -205,7 +212,7 @@ void Bpe::encode(std::string_view piece, std::vector<TokenId>& out) const {
 }
 
 void Bpe::encode_merging(std::string_view piece, std::vector<TokenId>& out) const {
-  if (piece.size() <= kShortPiece) {
+  if (options_.byte_level && piece.size() <= kShortPiece) {
     TokenId ids[kShortPiece];
     std::size_t n = 0;
     bool simple = true;
@@ -217,12 +224,12 @@ void Bpe::encode_merging(std::string_view piece, std::vector<TokenId>& out) cons
     if (simple) return merge_short(ids, n, out);
   }
   std::vector<TokenId> ids;
-  initial(piece, ids);
+  options_.byte_level ? initial_bytes(piece, ids) : initial_characters(piece, ids);
   if (ids.size() <= kShortPiece) return merge_short(ids.data(), ids.size(), out);
   merge_long(ids, out);
 }
 
-void Bpe::initial(std::string_view piece, std::vector<TokenId>& ids) const {
+void Bpe::initial_bytes(std::string_view piece, std::vector<TokenId>& ids) const {
   ids.reserve(piece.size());
   bool unknown_before = false;
   for (const char c : piece) {
@@ -234,6 +241,39 @@ void Bpe::initial(std::string_view piece, std::vector<TokenId>& ids) const {
     }
     unknown_before = id == kNoToken;
   }
+}
+
+void Bpe::initial_characters(std::string_view piece, std::vector<TokenId>& ids) const {
+  ids.reserve(piece.size());
+  bool waiting = false;  // an unknown that further ones may join; bytes do not end it
+  std::string spelled;
+  for (std::size_t i = 0; i < piece.size();) {
+    std::string_view symbol = piece.substr(i, decode_utf8(piece, i).bytes);
+    const bool first = i == 0, last = i + symbol.size() == piece.size();
+    i += symbol.size();
+    if ((!first && !options_.prefix.empty()) || (last && !options_.suffix.empty())) {
+      spelled = (first ? "" : options_.prefix) + std::string(symbol) + (last ? options_.suffix : "");
+      symbol = spelled;
+    }
+    const TokenId id = vocab_->find_bytes(symbol);
+    if (id != kNoToken) {
+      if (waiting) ids.push_back(options_.unk);
+      waiting = false;
+      ids.push_back(id);
+    } else if (!fall_back(symbol, ids) && options_.unk != kNoToken) {
+      if (waiting && !options_.fuse_unk) ids.push_back(options_.unk);
+      waiting = true;
+    }
+  }
+  if (waiting) ids.push_back(options_.unk);
+}
+
+bool Bpe::fall_back(std::string_view symbol, std::vector<TokenId>& ids) const {
+  if (!options_.byte_fallback) return false;
+  const auto id_of = [&](char c) { return byte_ids_[static_cast<unsigned char>(c)]; };
+  if (std::ranges::any_of(symbol, [&](char c) { return id_of(c) == kNoToken; })) return false;
+  for (const char c : symbol) ids.push_back(id_of(c));
+  return true;
 }
 
 void Bpe::merge_short(TokenId* ids, std::size_t n, std::vector<TokenId>& out) const {

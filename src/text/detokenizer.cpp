@@ -15,7 +15,12 @@ std::string Detokenizer::push(TokenId id) {
 
 void Detokenizer::push(TokenId id, std::string& out) {
   if (skip_special_tokens_ && tokenizer_.is_special(id)) return;
-  const std::string_view bytes = tokenizer_.token_bytes(id);
+  std::string_view bytes = tokenizer_.token_bytes(id);
+  if (!started_) {
+    const std::string_view first = tokenizer_.first_token_bytes(id);
+    started_ = !bytes.empty() || !first.empty();
+    bytes = first;
+  }
   if (pending_.empty() && is_valid_utf8(bytes)) {
     out += bytes;
     return;
@@ -26,7 +31,10 @@ void Detokenizer::push(TokenId id, std::string& out) {
   pending_.erase(0, ready);
 }
 
-std::string Detokenizer::flush() { return repair_utf8(std::exchange(pending_, {})); }
+std::string Detokenizer::flush() {
+  started_ = false;
+  return repair_utf8(std::exchange(pending_, {}));
+}
 
 StopMatcher::StopMatcher(std::vector<std::string> stops, bool include_stop)
     : nodes_(1), include_stop_(include_stop) {

@@ -3,7 +3,8 @@
 //   ids -> Detokenizer -> complete UTF-8 -> StopMatcher -> text that can no longer become part of a stop string
 //
 // Invariants:
-//  1. The concatenation of everything Detokenizer returns (flush included) equals Tokenizer::decode of all ids.
+//  1. The concatenation of everything Detokenizer returns (flush included) equals Tokenizer::decode of all ids; after
+//     continue_text(), the bytes that token_bytes() says, whatever stands first.
 //  2. Detokenizer holds back at most three bytes, and only while they are the start of a character.
 //  3. StopMatcher holds back exactly the longest suffix of its input that is a prefix of a stop string: no byte
 //     of a stop string leaks, and nothing else waits.
@@ -31,6 +32,8 @@ class Detokenizer {
   /// Text that `id` completes: always whole characters, possibly none. Bytes that are not UTF-8 become U+FFFD,
   /// one per maximal subpart (as Python's errors="replace"). Ids without a token contribute nothing.
   std::string push(TokenId id);
+  /// The ids to come go on with a text: the first word among them keeps its space.
+  void continue_text() { started_ = true; }
   /// The same, appended to `out`; allocates nothing when the token is whole characters.
   void push(TokenId id, std::string& out);
   /// What was held back (U+FFFD for an unfinished character); empty if nothing was. Ready for a new text after.
@@ -41,6 +44,7 @@ class Detokenizer {
  private:
   const Tokenizer& tokenizer_;
   bool skip_special_tokens_;
+  bool started_ = false;  ///< a token of the text has been seen
   std::string pending_;  ///< start of an unfinished character
 };
 

@@ -33,6 +33,44 @@ class DigitMatcher final : public Matcher {
   }
 };
 
+class ClassMatcher final : public Matcher {
+ public:
+  explicit ClassMatcher(bool (*contains)(char32_t)) : contains_(contains) {}
+  void find_all(std::string_view text, std::vector<Span>& matches) const override {
+    for (std::size_t i = 0; i < text.size();) {
+      const CodePoint c = decode_utf8(text, i);
+      if (contains_(c.value)) matches.push_back({i, i + c.bytes});
+      i += c.bytes;
+    }
+  }
+
+ private:
+  bool (*contains_)(char32_t);
+};
+
+class WordRuns final : public Matcher {
+ public:
+  void find_all(std::string_view text, std::vector<Span>& matches) const override {
+    enum class Kind : std::uint8_t { kSpaces, kWord, kOther };
+    Kind before = Kind::kSpaces;
+    for (std::size_t i = 0; i < text.size();) {
+      const CodePoint c = decode_utf8(text, i);
+      const Kind kind = is_word(c.value)                       ? Kind::kWord
+                        : (char_class(c.value) & kSpace) != 0 ? Kind::kSpaces
+                                                               : Kind::kOther;
+      if (kind != Kind::kSpaces) {
+        if (kind == before) {
+          matches.back().end = i + c.bytes;
+        } else {
+          matches.push_back({i, i + c.bytes});
+        }
+      }
+      before = kind;
+      i += c.bytes;
+    }
+  }
+};
+
 struct Part {
   Span span;
   bool match;
@@ -101,6 +139,12 @@ std::unique_ptr<Matcher> literal_matcher(std::string text) {
 }
 
 std::unique_ptr<Matcher> digit_matcher() { return std::make_unique<DigitMatcher>(); }
+
+std::unique_ptr<Matcher> class_matcher(bool (*contains)(char32_t)) {
+  return std::make_unique<ClassMatcher>(contains);
+}
+
+std::unique_ptr<Matcher> word_matcher() { return std::make_unique<WordRuns>(); }
 
 Result<SplitStep> SplitStep::from_pattern(std::string_view pattern, SplitBehavior behavior, bool invert) {
   if (auto known = known_matcher(pattern)) return SplitStep(std::move(known), behavior, invert);

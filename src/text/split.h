@@ -45,6 +45,10 @@ Result<std::unique_ptr<Matcher>> regex_matcher(std::string_view pattern);
 std::unique_ptr<Matcher> literal_matcher(std::string text);
 /// Every numeric character (N*), one match each.
 std::unique_ptr<Matcher> digit_matcher();
+/// Every character of a class, one match each.
+std::unique_ptr<Matcher> class_matcher(bool (*contains)(char32_t));
+/// Runs of word characters, and runs of what is neither those nor white space.
+std::unique_ptr<Matcher> word_matcher();
 
 /// The text of the published patterns, keys of known_matcher.
 namespace patterns {
@@ -61,7 +65,7 @@ extern const char kSpaceLetters[];
 extern const char kSpacePunctuation[];
 }  // namespace patterns
 
-/// One step of a pre-tokenizer.
+/// Cuts pieces at the matches of one pattern.
 class SplitStep {
  public:
   SplitStep(std::unique_ptr<Matcher> matcher, SplitBehavior behavior, bool invert)

@@ -1,6 +1,6 @@
-// BpeTokenizer: the pipeline of tokenizers for byte-level BPE.
+// PipelineTokenizer: the pipeline of Hugging Face tokenizers.
 //
-//   text -> literals (not normalised) -> NFC -> literals (normalised) -> pre-tokens -> BPE -> ids
+//   text -> literals (not normalised) -> normalizer -> literals (normalised) -> pre-tokens -> model -> ids
 #include "barg/tokenizer.h"
 
 #include <algorithm>
@@ -22,20 +22,34 @@ using std::string_view;
 constexpr string_view kEndNames[] = {"<|eot_id|>", "<|im_end|>",    "<|end|>",  "<|return|>", "<|call|>",       "<end_of_turn>",
                                      "<turn|>",    "<|endoftext|>", "<|eom_id|>", "<EOT>",    "<|end_of_text|>"};
 
-class BpeTokenizer final : public Tokenizer {
+std::unique_ptr<const TokenModel> make_model(const std::shared_ptr<const Vocab>& vocab, ModelSpec&& model,
+                                             std::vector<TokenId> controls) {
+  std::sort(controls.begin(), controls.end());
+  if (auto* bpe = std::get_if<BpeSpec>(&model)) {
+    bpe->options.never_whole = std::move(controls);
+    return std::make_unique<Bpe>(vocab, bpe->merges, std::move(bpe->options));
+  }
+  if (auto* unigram = std::get_if<UnigramOptions>(&model)) {
+    return std::make_unique<Unigram>(vocab, std::move(*unigram), controls);
+  }
+  if (const auto* pieces = std::get_if<WordPieceOptions>(&model)) {
+    return std::make_unique<WordPiece>(*vocab, *pieces, controls);
+  }
+  return std::make_unique<WordLevel>(vocab, std::get<WordLevelSpec>(model).unk, std::move(controls));
+}
+
+class PipelineTokenizer final : public Tokenizer {
  public:
-  BpeTokenizer(TokenizerSpec spec, const VocabData& data)
-      : vocab_(std::move(spec.vocab)), bpe_(*vocab_, spec.merges, std::move(spec.bpe)), nfc_(spec.nfc),
-        steps_(std::move(spec.steps)), prefix_(std::move(spec.prefix)), suffix_(std::move(spec.suffix)),
-        size_(spec.size), bos_(spec.bos), eos_(spec.eos), roles_(std::move(spec.roles)) {
-    special_.assign(static_cast<std::size_t>(size_), false);
-    for (AddedToken& t : spec.added) {
-      if (!added_.has(t.id)) added_.add(t.id, t.content);
-      if (t.special) special_[static_cast<std::size_t>(t.id)] = true;
-      if (t.normalized && nfc_) t.content = to_nfc(repair_utf8(t.content));
-      // Without a normalizer the second pass still comes after the first, so the two stay apart.
-      (t.normalized ? normalized_ : raw_).add(t);
+  PipelineTokenizer(TokenizerSpec spec, const VocabData& data)
+      : vocab_(std::move(spec.vocab)), added_(vocab_->printable()), normalizer_(std::move(spec.normalizer)),
+        steps_(std::move(spec.steps)), model_(make_model(vocab_, std::move(spec.model), std::move(spec.controls))),
+        prefix_(std::move(spec.prefix)), suffix_(std::move(spec.suffix)), size_(spec.size), bos_(spec.bos),
+        eos_(spec.eos), roles_(std::move(spec.roles)) {
+    for (TokenId id = 0; id < vocab_->size(); ++id) {
+      if (vocab_->has(id)) set_text(spec.decoder, id, vocab_->bytes(id));
     }
+    special_.assign(static_cast<std::size_t>(size_), false);
+    for (AddedToken& t : spec.added) add(std::move(t), spec.decoder);
     collect_end_ids(data);
   }
 
@@ -68,9 +82,8 @@ class BpeTokenizer final : public Tokenizer {
     return ids;
   }
 
-  string_view token_bytes(TokenId id) const override {
-    return added_.has(id) ? added_.bytes(id) : vocab_->bytes(id);
-  }
+  string_view token_bytes(TokenId id) const override { return texts_.middle(id); }
+  string_view first_token_bytes(TokenId id) const override { return texts_.first(id); }
   bool is_special(TokenId id) const override {
     return id >= 0 && static_cast<std::size_t>(id) < special_.size() && special_[static_cast<std::size_t>(id)];
   }
@@ -91,6 +104,24 @@ class BpeTokenizer final : public Tokenizer {
   std::int32_t size() const override { return size_; }
 
  private:
+  /// Of a printable vocabulary `token` is bytes already.
+  void set_text(const TokenDecoder& decoder, TokenId id, string_view token) {
+    if (vocab_->printable() && decoder.is_byte_level()) return texts_.set(id, token, token);
+    const std::string text = decoder.decode(token, false);
+    texts_.set(id, text, decoder.first_is_like_others() ? text : decoder.decode(token, true));
+  }
+
+  void add(AddedToken token, const TokenDecoder& decoder) {
+    if (token.special) special_[static_cast<std::size_t>(token.id)] = true;
+    const bool known = added_.has(token.id);
+    if (!known) added_.add(token.id, token.content);
+    if (token.normalized) token.content = normalized(normalizer_.get(), repair_utf8(token.content));
+    // One that has been normalised is decoded so, too.
+    if (!known) set_text(decoder, token.id, vocab_->printable() ? vocab_->read(token.content).first : token.content);
+    // Without a normalizer the second pass still comes after the first, so the two stay apart.
+    if (!token.content.empty()) (token.normalized ? normalized_ : raw_).add(token);
+  }
+
   void collect_end_ids(const VocabData& data) {
     for (const auto& id : {data.eos, data.eot, data.eom, eos_}) {
       if (id) end_ids_.push_back(*id);
@@ -126,7 +157,7 @@ class BpeTokenizer final : public Tokenizer {
         inner.all = inside.size() == 1 && inside[0].size() == s.span.size();
         inner.trusted = inner.all ? nullptr : &inside;
       }
-      encode_normalized(text.substr(s.span.begin, s.span.size()), inner, ids);
+      encode_normalized(text.substr(s.span.begin, s.span.size()), inner, s.span.begin == 0, ids);
     }
   }
 
@@ -141,64 +172,46 @@ class BpeTokenizer final : public Tokenizer {
     return out;
   }
 
-  void encode_normalized(string_view text, SpecialRule rule, std::vector<TokenId>& ids) const {
-    std::string composed;
+  void encode_normalized(string_view text, SpecialRule rule, bool at_start, std::vector<TokenId>& ids) const {
+    std::string changed;
     const std::vector<Span> nowhere;
-    if (nfc_ && !is_surely_nfc(text)) {
-      composed = to_nfc(text);
-      if (composed != text) {
-        text = composed;
+    if (normalizer_ && !normalizer_->leaves(text)) {
+      changed = text;
+      Normalizing state = normalizing(text);
+      normalizer_->run(changed, state);
+      at_start = at_start && !state.cut;
+      if (changed != text) {
+        text = changed;
         // Origins do not survive a change of the text: unless all of it was the template's own, no special
         // literal of the second pass (no published model has one) is recognised here.
         if (rule.trusted) rule.trusted = &nowhere;
       }
     }
-    if (normalized_.empty()) return encode_plain(text, ids);
+    if (normalized_.empty()) return encode_plain(text, at_start, ids);
     std::vector<Segment> segments;
     normalized_.find(text, rule, segments);
     for (const Segment& s : segments) {
       if (s.id != kNoToken) {
         ids.push_back(s.id);
       } else {
-        encode_plain(text.substr(s.span.begin, s.span.size()), ids);
+        encode_plain(text.substr(s.span.begin, s.span.size()), at_start && s.span.begin == 0, ids);
       }
     }
   }
 
-  void encode_plain(string_view text, std::vector<TokenId>& ids) const {
-    std::vector<Span> pieces, next;
-    if (!text.empty()) pieces.push_back({0, text.size()});
-    std::string spaced;
-    for (const PreTokenizerStep& step : steps_) {
-      next.clear();
-      if (step.split) {
-        step.split->run(text, pieces, next);
-      } else {
-        text = spaced = prefix_spaces(text, pieces, next);
-      }
-      pieces.swap(next);
-    }
-    for (const Span& p : pieces) bpe_.encode(text.substr(p.begin, p.size()), ids);
+  void encode_plain(string_view text, bool at_start, std::vector<TokenId>& ids) const {
+    PreTokens tokens(text, at_start);
+    for (const PreTokenizerPtr& step : steps_) step->run(tokens);
+    for (const Span& p : tokens.pieces()) model_->encode(tokens.piece(p), ids);
   }
 
-  static std::string prefix_spaces(string_view text, const std::vector<Span>& pieces, std::vector<Span>& out) {
-    std::string result;
-    result.reserve(text.size() + pieces.size());
-    for (const Span& p : pieces) {
-      const std::size_t begin = result.size();
-      if (text[p.begin] != ' ') result += ' ';
-      result += text.substr(p.begin, p.size());
-      out.push_back({begin, result.size()});
-    }
-    return result;
-  }
-
-  std::shared_ptr<const Vocab> vocab_;  ///< what BPE works with
+  std::shared_ptr<const Vocab> vocab_;  ///< what the model works with
   Vocab added_;                         ///< goes before it in every look-up
-  Bpe bpe_;
-  bool nfc_;
+  NormalizerPtr normalizer_;
   AddedTokens raw_, normalized_;
-  std::vector<PreTokenizerStep> steps_;
+  std::vector<PreTokenizerPtr> steps_;
+  std::unique_ptr<const TokenModel> model_;
+  TokenTexts texts_;
   std::vector<TokenId> prefix_, suffix_;
   std::vector<bool> special_;
   std::int32_t size_;
@@ -224,7 +237,7 @@ Result<std::shared_ptr<const Tokenizer>> make_tokenizer(const VocabData& vocab) 
   }
   auto spec = vocab.tokenizer_json.empty() ? text::read_tokenizer_gguf(vocab) : text::read_tokenizer_json(vocab);
   if (!spec) return std::unexpected(spec.error());
-  return std::make_shared<text::BpeTokenizer>(std::move(*spec), vocab);
+  return std::make_shared<text::PipelineTokenizer>(std::move(*spec), vocab);
 }
 
 }  // namespace barg

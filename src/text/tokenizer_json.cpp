@@ -1,13 +1,9 @@
-// tokenizer.json (and tokenizer_config.json) of byte-level BPE models. Every type that is not supported is an
-// error that names its field; nothing is skipped in silence but `truncation` and `padding`, which do not concern
-// serving, and `dropout`, which concerns training.
+// tokenizer.json as a whole, and tokenizer_config.json.
+#include "text/tokenizer_json.h"
+
 #include <algorithm>
 #include <array>
 #include <utility>
-
-#include "base/json.h"
-#include "text/tokenizer_spec.h"
-#include "text/unicode.h"
 
 namespace barg::text {
 namespace {
@@ -15,198 +11,14 @@ namespace {
 using std::string;
 using std::string_view;
 
-constexpr std::size_t kMaxSteps = 64;
 constexpr std::size_t kMaxAround = 64;  // tokens that a template puts around the text
-
-std::unexpected<Error> bad(const string& field, const string& what) {
-  return fail(ErrorCode::kBadFile, "tokenizer.json: " + field + " " + what, field);
-}
-
-std::unexpected<Error> unsupported(const string& field, string_view value) {
-  return fail(ErrorCode::kUnsupported,
-              "tokenizer.json: " + field + " \"" + string(value.substr(0, 64)) + "\" is not supported", field);
-}
-
-// Absent and null are the same everywhere in these files.
-const Json* member(const Json& j, string_view key) {
-  const Json* m = j.find(key);
-  return m && !m->is_null() ? m : nullptr;
-}
-
-string_view text_of(const Json& j, string_view key) {
-  const Json* m = member(j, key);
-  return m && m->is_string() ? string_view(m->as_string()) : string_view();
-}
-
-bool flag_of(const Json& j, string_view key, bool absent) {
-  const Json* m = member(j, key);
-  return m && m->is_bool() ? m->as_bool() : absent;
-}
-
-Result<TokenId> id_of(const Json* j, const string& field) {
-  if (!j || !j->is_integer() || j->type() == Json::Type::kUint || j->as_int() < 0 || j->as_int() >= kMaxTokens) {
-    return bad(field, "is not a token id from 0 to " + std::to_string(kMaxTokens - 1));
-  }
-  return static_cast<TokenId>(j->as_int());
-}
-
-// ---- normalizer
-
-Result<void> read_normalizer(const Json* j, const string& field, TokenizerSpec& spec) {
-  if (!j) return {};
-  const string_view type = text_of(*j, "type");
-  if (type == "NFC") {
-    spec.nfc = true;
-    return {};
-  }
-  const Json* list = member(*j, "normalizers");
-  if (type != "Sequence" || !list || !list->is_array()) return unsupported(field + ".type", type);
-  for (const Json& part : list->as_array()) {
-    const string_view inner = text_of(part, "type");
-    if (inner != "NFC") return unsupported(field + ".normalizers.type", inner);
-    spec.nfc = true;
-  }
-  return {};
-}
-
-// ---- pre_tokenizer
-
-Result<void> add_pattern(TokenizerSpec& spec, string_view pattern, SplitBehavior behavior, bool invert,
-                         const string& field) {
-  auto step = SplitStep::from_pattern(pattern, behavior, invert);
-  if (!step) return fail(step.error().code, "tokenizer.json: " + field + ": " + step.error().message, field);
-  spec.steps.push_back({std::move(*step)});
-  return {};
-}
-
-Result<void> read_split(const Json& j, const string& field, TokenizerSpec& spec) {
-  static constexpr std::array<std::pair<string_view, SplitBehavior>, 5> kBehaviors = {
-      {{"Removed", SplitBehavior::kRemoved},
-       {"Isolated", SplitBehavior::kIsolated},
-       {"MergedWithPrevious", SplitBehavior::kMergedWithPrevious},
-       {"MergedWithNext", SplitBehavior::kMergedWithNext},
-       {"Contiguous", SplitBehavior::kContiguous}}};
-  const string_view name = text_of(j, "behavior");
-  const auto* behavior = std::find_if(kBehaviors.begin(), kBehaviors.end(), [&](auto& b) { return b.first == name; });
-  if (behavior == kBehaviors.end()) return unsupported(field + ".behavior", name);
-  const bool invert = flag_of(j, "invert", false);
-  const Json* pattern = member(j, "pattern");
-  const Json* regex = pattern ? member(*pattern, "Regex") : nullptr;
-  const Json* literal = pattern ? member(*pattern, "String") : nullptr;
-  if (regex && regex->is_string()) {
-    return add_pattern(spec, regex->as_string(), behavior->second, invert, field + ".pattern.Regex");
-  }
-  if (!literal || !literal->is_string()) return bad(field + ".pattern", "is neither {\"Regex\"} nor {\"String\"}");
-  spec.steps.push_back({SplitStep(literal_matcher(literal->as_string()), behavior->second, invert)});
-  return {};
-}
-
-// Sets `byte_level` when the text has become bytes; nothing may follow then.
-Result<void> read_step(const Json& j, const string& field, TokenizerSpec& spec, bool& byte_level) {
-  const string_view type = text_of(j, "type");
-  if (byte_level) return bad(field, "follows ByteLevel, which must be the last pre-tokenizer");
-  if (spec.steps.size() >= kMaxSteps) return bad(field, "is one pre-tokenizer too many");
-  if (type == "Split") return read_split(j, field, spec);
-  if (type == "Digits") {
-    const bool single = flag_of(j, "individual_digits", false);
-    spec.steps.push_back(
-        {SplitStep(digit_matcher(), single ? SplitBehavior::kIsolated : SplitBehavior::kContiguous, false)});
-    return {};
-  }
-  if (type != "ByteLevel") return unsupported(field + ".type", type);
-  byte_level = true;
-  if (flag_of(j, "add_prefix_space", true)) spec.steps.push_back({std::nullopt});
-  if (!flag_of(j, "use_regex", true)) return {};
-  return add_pattern(spec, patterns::kGpt2, SplitBehavior::kIsolated, false, field);
-}
-
-Result<void> read_pre_tokenizer(const Json* j, TokenizerSpec& spec) {
-  const string field = "pre_tokenizer";
-  bool byte_level = false;
-  if (j && text_of(*j, "type") == "Sequence") {
-    const Json* list = member(*j, "pretokenizers");
-    if (!list || !list->is_array()) return bad(field + ".pretokenizers", "is missing");
-    for (std::size_t i = 0; i < list->size(); ++i) {
-      const string part = field + ".pretokenizers[" + std::to_string(i) + "]";
-      if (auto r = read_step(list->as_array()[i], part, spec, byte_level); !r) return r;
-    }
-  } else if (j) {
-    if (auto r = read_step(*j, field, spec, byte_level); !r) return r;
-  }
-  if (!byte_level) {
-    return fail(ErrorCode::kUnsupported, "tokenizer.json: pre_tokenizer without ByteLevel is not supported", field);
-  }
-  return {};
-}
-
-// ---- model
-
-Result<void> read_vocab(const Json* j, TokenizerSpec& spec) {
-  if (!j || !j->is_object()) return bad("model.vocab", "is not an object");
-  for (const auto& [spelling, value] : j->as_object()) {
-    const auto id = id_of(&value, "model.vocab");
-    if (!id) return std::unexpected(id.error());
-    if (spec.vocab->has(*id)) return bad("model.vocab", "has id " + std::to_string(*id) + " twice");
-    spec.vocab->add(*id, spelling);
-  }
-  return {};
-}
-
-Result<void> read_merges(const Json* j, TokenizerSpec& spec) {
-  const string field = "model.merges";
-  if (!j || !j->is_array()) return bad(field, "is not a list");
-  spec.merges.reserve(j->size());
-  for (const Json& m : j->as_array()) {
-    string_view left, right;
-    if (m.is_string()) {
-      const string_view line = m.as_string();
-      const std::size_t space = line.find(' ');
-      if (space == string_view::npos || line.find(' ', space + 1) != string_view::npos) {
-        return bad(field, "entry " + std::to_string(spec.merges.size()) + " is not two tokens with a space between");
-      }
-      left = line.substr(0, space);
-      right = line.substr(space + 1);
-    } else if (m.is_array() && m.size() == 2 && m.as_array()[0].is_string() && m.as_array()[1].is_string()) {
-      left = m.as_array()[0].as_string();
-      right = m.as_array()[1].as_string();
-    } else {
-      return bad(field, "entry " + std::to_string(spec.merges.size()) + " is neither a string nor a pair");
-    }
-    const auto a = spec.vocab->find(left), b = spec.vocab->find(right);
-    const auto joined = a && b ? spec.vocab->find(string(left) + string(right)) : std::nullopt;
-    if (!joined) return bad(field, "entry " + std::to_string(spec.merges.size()) + " is not made of known tokens");
-    spec.merges.push_back({*a, *b, *joined});
-  }
-  return {};
-}
-
-Result<void> read_model(const Json* j, TokenizerSpec& spec) {
-  if (!j) return bad("model", "is missing");
-  // The oldest files have no type; only BPE has merges.
-  const string_view type = text_of(*j, "type");
-  if (type != "BPE" && !(type.empty() && member(*j, "merges"))) return unsupported("model.type", type);
-  if (flag_of(*j, "byte_fallback", false)) return unsupported("model.byte_fallback", "true");
-  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    if (!text_of(*j, key).empty()) return unsupported(string("model.") + key, text_of(*j, key));
-  }
-  if (auto r = read_vocab(member(*j, "vocab"), spec); !r) return r;
-  if (auto r = read_merges(member(*j, "merges"), spec); !r) return r;
-  spec.bpe.ignore_merges = flag_of(*j, "ignore_merges", false);
-  spec.bpe.fuse_unk = flag_of(*j, "fuse_unk", false);
-  if (const string_view unk = text_of(*j, "unk_token"); !unk.empty()) {
-    const auto id = spec.vocab->find(unk);
-    if (!id) return bad("model.unk_token", "is not in the vocabulary");
-    spec.bpe.unk = *id;
-  }
-  return {};
-}
 
 // ---- added_tokens
 
 Result<void> read_added(const Json* j, TokenizerSpec& spec) {
   const string field = "added_tokens";
   if (!j) return {};
-  if (!j->is_array()) return bad(field, "is not a list");
+  if (!j->is_array()) return bad_json(field, "is not a list");
   for (const Json& t : j->as_array()) {
     const auto id = id_of(member(t, "id"), field + ".id");
     if (!id) return std::unexpected(id.error());
@@ -218,13 +30,13 @@ Result<void> read_added(const Json* j, TokenizerSpec& spec) {
                      .normalized = flag_of(t, "normalized", false),
                      .special = flag_of(t, "special", false)};
     if (token.content.empty()) continue;
-    // NFC can make a text longer, up to three times.
+    // A normalizer can make a text longer.
     const std::size_t size =
-        token.normalized && spec.nfc ? to_nfc(token.content).size() : token.content.size();
+        token.normalized ? normalized(spec.normalizer.get(), token.content).size() : token.content.size();
     if (std::max(size, token.content.size()) > kMaxLiteralBytes) {
-      return bad(field, "has a literal above 4096 bytes");
+      return bad_json(field, "has a literal above 4096 bytes");
     }
-    if (token.special) spec.bpe.never_whole.push_back(token.id);
+    if (token.special) spec.controls.push_back(token.id);
     spec.size = std::max(spec.size, token.id + 1);
     spec.added.push_back(std::move(token));
   }
@@ -236,21 +48,21 @@ Result<void> read_added(const Json* j, TokenizerSpec& spec) {
 Result<void> read_template(const Json& j, const string& field, TokenizerSpec& spec) {
   const Json* single = member(j, "single");
   const Json* specials = member(j, "special_tokens");
-  if (!single || !single->is_array()) return bad(field + ".single", "is not a list");
-  if (single->size() > kMaxAround) return bad(field + ".single", "has more than 64 items");
+  if (!single || !single->is_array()) return bad_json(field + ".single", "is not a list");
+  if (single->size() > kMaxAround) return bad_json(field + ".single", "has more than 64 items");
   bool seen = false;
   for (const Json& item : single->as_array()) {
     if (const Json* sequence = member(item, "Sequence")) {
-      if (seen || text_of(*sequence, "id") != "A") return unsupported(field + ".single", "more than one sequence");
+      if (seen || text_of(*sequence, "id") != "A") return unsupported_json(field + ".single", "more than one sequence");
       seen = true;
       continue;
     }
     const Json* token = member(item, "SpecialToken");
-    if (!token) return bad(field + ".single", "has an item that is neither Sequence nor SpecialToken");
+    if (!token) return bad_json(field + ".single", "has an item that is neither Sequence nor SpecialToken");
     const Json* entry = specials ? member(*specials, text_of(*token, "id")) : nullptr;
     const Json* ids = entry ? member(*entry, "ids") : nullptr;
-    if (!ids || !ids->is_array()) return bad(field + ".special_tokens", "lacks a token that `single` names");
-    if (ids->size() > kMaxAround) return bad(field + ".special_tokens", "has more than 64 ids for one token");
+    if (!ids || !ids->is_array()) return bad_json(field + ".special_tokens", "lacks a token that `single` names");
+    if (ids->size() > kMaxAround) return bad_json(field + ".special_tokens", "has more than 64 ids for one token");
     for (const Json& value : ids->as_array()) {
       const auto id = id_of(&value, field + ".special_tokens.ids");
       if (!id) return std::unexpected(id.error());
@@ -260,34 +72,38 @@ Result<void> read_template(const Json& j, const string& field, TokenizerSpec& sp
   return {};
 }
 
-Result<void> read_post_processor(const Json* j, TokenizerSpec& spec) {
-  const string field = "post_processor";
-  if (!j) return {};
-  const string_view type = text_of(*j, "type");
-  if (type == "ByteLevel") return {};  // offsets only
-  if (type == "TemplateProcessing") return read_template(*j, field, spec);
-  const Json* list = member(*j, "processors");
-  if (type != "Sequence" || !list || !list->is_array()) return unsupported(field + ".type", type);
-  bool templated = false;
-  for (const Json& part : list->as_array()) {
-    const string_view inner = text_of(part, "type");
-    if (inner == "ByteLevel") continue;
-    if (inner != "TemplateProcessing" || templated) return unsupported(field + ".processors.type", inner);
-    templated = true;
-    if (auto r = read_template(part, field + ".processors", spec); !r) return r;
+// BertProcessing and RobertaProcessing: "cls" and "sep" are pairs of a token and its id.
+Result<void> read_pair(const Json& j, const string& field, TokenizerSpec& spec) {
+  for (const char* key : {"cls", "sep"}) {
+    const Json* pair = member(j, key);
+    if (!pair || !pair->is_array() || pair->size() != 2) return bad_json(field + "." + key, "is not [token, id]");
+    const auto id = id_of(&pair->as_array()[1], field + "." + key);
+    if (!id) return std::unexpected(id.error());
+    (key[0] == 'c' ? spec.prefix : spec.suffix).push_back(*id);
   }
   return {};
 }
 
-Result<void> read_decoder(const Json* j) {
-  const string_view type = j ? text_of(*j, "type") : string_view("null");
-  if (type == "ByteLevel") return {};
-  const Json* list = j ? member(*j, "decoders") : nullptr;
-  if (type == "Sequence" && list && list->is_array() && list->size() == 1 &&
-      text_of(list->as_array()[0], "type") == "ByteLevel") {
-    return {};
+// `around`: one that puts tokens around the text has been read; a second would put more around those.
+Result<void> read_processor(const Json& j, const string& field, bool& around, TokenizerSpec& spec) {
+  const string_view type = text_of(j, "type");
+  if (type == "ByteLevel") return {};  // offsets only
+  const bool paired = type == "BertProcessing" || type == "RobertaProcessing";
+  if ((type != "TemplateProcessing" && !paired) || around) return unsupported_json(field + ".type", type);
+  around = true;
+  return paired ? read_pair(j, field, spec) : read_template(j, field, spec);
+}
+
+Result<void> read_post_processor(const Json* j, TokenizerSpec& spec) {
+  const string field = "post_processor";
+  if (!j) return {};
+  bool around = false;
+  const Json* list = member(*j, "processors");
+  if (text_of(*j, "type") != "Sequence" || !list || !list->is_array()) return read_processor(*j, field, around, spec);
+  for (const Json& part : list->as_array()) {
+    if (auto r = read_processor(part, field + ".processors", around, spec); !r) return r;
   }
-  return unsupported("decoder.type", type);
+  return {};
 }
 
 // ---- tokenizer_config.json
@@ -350,7 +166,7 @@ Result<void> read_config(const VocabData& v, TokenizerSpec& spec) {
 Result<void> check_ids(const TokenizerSpec& spec) {
   for (const auto* list : {&spec.prefix, &spec.suffix}) {
     for (const TokenId id : *list) {
-      if (!has_token(spec, id)) return bad("post_processor", "adds id " + std::to_string(id) + ", which has no token");
+      if (!has_token(spec, id)) return bad_json("post_processor", "adds id " + std::to_string(id) + ", which has no token");
     }
   }
   return {};
@@ -358,19 +174,29 @@ Result<void> check_ids(const TokenizerSpec& spec) {
 
 }  // namespace
 
+Result<TokenId> id_of(const Json* j, const string& field) {
+  if (!j || !j->is_integer() || j->type() == Json::Type::kUint || j->as_int() < 0 || j->as_int() >= kMaxTokens) {
+    return bad_json(field, "is not a token id from 0 to " + std::to_string(kMaxTokens - 1));
+  }
+  return static_cast<TokenId>(j->as_int());
+}
+
 Result<TokenizerSpec> read_tokenizer_json(const VocabData& v) {
   const auto parsed = parse_json(v.tokenizer_json, {.max_members = 0, .reject_duplicate_keys = false});
   if (!parsed) return fail(ErrorCode::kBadFile, "tokenizer.json: " + parsed.error().message);
   const Json& file = *parsed;
   if (!file.is_object()) return fail(ErrorCode::kBadFile, "tokenizer.json: not an object");
   TokenizerSpec spec;
+  const Json* model = member(file, "model");
+  if (!model) return bad_json("model", "is missing");
+  spec.vocab = std::make_shared<Vocab>(ends_byte_level(member(file, "pre_tokenizer")) && may_be_bytes(*model));
   // What decides about support comes first: the reason shown is then the most useful one.
-  if (auto r = read_model(member(file, "model"), spec); !r) return std::unexpected(r.error());
-  if (auto r = read_normalizer(member(file, "normalizer"), "normalizer", spec); !r) return std::unexpected(r.error());
+  if (auto r = read_model(model, spec); !r) return std::unexpected(r.error());
+  if (auto r = read_normalizer(member(file, "normalizer"), spec); !r) return std::unexpected(r.error());
   if (auto r = read_pre_tokenizer(member(file, "pre_tokenizer"), spec); !r) return std::unexpected(r.error());
   if (auto r = read_added(member(file, "added_tokens"), spec); !r) return std::unexpected(r.error());
   if (auto r = read_post_processor(member(file, "post_processor"), spec); !r) return std::unexpected(r.error());
-  if (auto r = read_decoder(member(file, "decoder")); !r) return std::unexpected(r.error());
+  if (auto r = read_decoder(member(file, "decoder"), spec); !r) return std::unexpected(r.error());
   spec.size = std::max(spec.size, spec.vocab->size());
   if (auto r = read_config(v, spec); !r) return std::unexpected(r.error());
   if (auto r = check_ids(spec); !r) return std::unexpected(r.error());

@@ -105,8 +105,6 @@ constexpr std::array<CharBits, 128> kAscii = [] {
   return t;
 }();
 
-constexpr auto kCompose = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-
 // Code points that combine since Unicode 10. The normalizer of Hugging Face tokenizers knows Unicode 9: to it they
 // are unassigned, so they stay where they are and nothing moves or composes across them.
 constexpr struct {
@@ -130,11 +128,30 @@ bool is_inert(char32_t cp) {
   return (r != std::end(kInert) && r->first <= cp) || newer_class(cp) != 0;
 }
 
-void decompose(char32_t cp, std::vector<utf8proc_int32_t>& out) {
-  std::array<utf8proc_int32_t, 32> part;  // the longest canonical decomposition has 4 code points
+// Compatibility decompositions since Unicode 10. None of these characters composes with anything.
+constexpr struct {
+  char32_t first, last;
+} kUndecomposed[] = {
+    {0x32FF, 0x32FF},   {0xA7F1, 0xA7F4},   {0xAB69, 0xAB69},   {0x10781, 0x107BA},
+    {0x1E030, 0x1E06D}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9},
+};
+
+bool stays_whole(char32_t cp) {
+  if (cp < kUndecomposed[0].first) return false;
+  const auto* r = std::lower_bound(std::begin(kUndecomposed), std::end(kUndecomposed), cp,
+                                   [](const auto& range, char32_t c) { return range.last < c; });
+  return r != std::end(kUndecomposed) && r->first <= cp;
+}
+
+bool is_compatible(NormalForm form) { return form == NormalForm::kNfkc || form == NormalForm::kNfkd; }
+bool composes(NormalForm form) { return form == NormalForm::kNfc || form == NormalForm::kNfkc; }
+
+void decompose(char32_t cp, bool compatible, std::vector<utf8proc_int32_t>& out) {
+  std::array<utf8proc_int32_t, 32> part;  // the longest decomposition has 18 code points
   int boundary = 0;
+  const int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
   const utf8proc_ssize_t n = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(cp), part.data(), part.size(),
-                                                     kCompose, &boundary);
+                                                     static_cast<utf8proc_option_t>(options), &boundary);
   CHECK(n >= 0 && n <= static_cast<utf8proc_ssize_t>(part.size()));
   out.insert(out.end(), part.begin(), part.begin() + n);
 }
@@ -163,6 +180,7 @@ void order_marks(std::vector<utf8proc_int32_t>& cps) {
 CharBits char_class(char32_t cp) { return cp < 0x80 ? kAscii[cp] : class_of_category(cp); }
 
 bool is_word(char32_t cp) {
+  if (const CharBits newer = newer_class(cp)) return (newer & (kLetter | kMark | kNumber)) != 0;
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(cp))) {
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LL:
@@ -190,34 +208,40 @@ ClassAt class_at(std::string_view s, std::size_t i) {
   return {class_of_category(c.value), c.bytes};
 }
 
-bool is_surely_nfc(std::string_view s) {
-  // Everything below U+0300 is NFC on its own, and nothing there composes with what stands before it.
-  return std::none_of(s.begin(), s.end(), [](char c) { return static_cast<unsigned char>(c) >= 0xCC; });
+bool is_after_unicode15(char32_t cp) { return newer_class(cp) != 0; }
+
+bool is_surely(NormalForm form, std::string_view s) {
+  // Below U+0300 everything is NFC on its own, and nothing there composes with what stands before it; below U+00C0
+  // nothing is decomposed; below U+00A0 nothing has a compatible form.
+  const unsigned char end = form == NormalForm::kNfc ? 0xCC : form == NormalForm::kNfd ? 0xC3 : 0xC2;
+  return std::none_of(s.begin(), s.end(), [&](char c) { return static_cast<unsigned char>(c) >= end; });
 }
 
-std::string to_nfc(std::string_view s) {
+std::string to_form(NormalForm form, std::string_view s) {
+  constexpr auto kCompose = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
   std::string out;
   out.reserve(s.size());
   std::vector<utf8proc_int32_t> cps;
-  const auto compose = [&] {
+  const auto finish = [&] {
     order_marks(cps);
-    const utf8proc_ssize_t n =
-        utf8proc_normalize_utf32(cps.data(), static_cast<utf8proc_ssize_t>(cps.size()), kCompose);
+    auto n = static_cast<utf8proc_ssize_t>(cps.size());
+    if (composes(form)) n = utf8proc_normalize_utf32(cps.data(), n, kCompose);
     CHECK(n >= 0);
     for (utf8proc_ssize_t i = 0; i < n; ++i) append_utf8(out, static_cast<char32_t>(cps[static_cast<std::size_t>(i)]));
     cps.clear();
   };
+  const bool compatible = is_compatible(form);
   for (std::size_t i = 0; i < s.size();) {
     const CodePoint c = decode_utf8(s, i);
     i += c.bytes;
-    if (is_inert(c.value)) {
-      compose();
+    if (is_inert(c.value) || (compatible && stays_whole(c.value))) {
+      finish();
       append_utf8(out, c.value);
     } else {
-      decompose(c.value, cps);
+      decompose(c.value, compatible, cps);
     }
   }
-  compose();
+  finish();
   return out;
 }
 

@@ -1,7 +1,9 @@
-// Unicode facts the tokenizer needs: classes of code points as the published split patterns use them, and NFC.
+// Unicode facts the tokenizer needs: classes of code points as the published split patterns use them, and
+// the normal forms.
 //
 // The classes are those of Unicode 16.0, which the Oniguruma inside Hugging Face tokenizers has: utf8proc's
-// categories plus a table of what its version (15.0 in Debian 12) does not know. NFC is older there; see to_nfc. Everything is a pure function,
+// categories plus a table of what its version (15.0 in Debian 12) does not know. Normal forms are older there; see
+// to_form. Everything is a pure function,
 // safe from any thread. Text is valid UTF-8 everywhere below (the tokenizer repairs it once at its door); nothing
 // here checks again.
 #pragma once
@@ -54,10 +56,15 @@ struct ClassAt {
 };
 ClassAt class_at(std::string_view s, std::size_t i);
 
-/// True when NFC would change nothing, by a quick test that may say false for normal text.
-bool is_surely_nfc(std::string_view s);
-/// Canonical composition as Hugging Face tokenizers do it: with the data of Unicode 9. O(n log n) also for endless
-/// runs of combining marks.
-std::string to_nfc(std::string_view s);
+/// A code point that Unicode 15.1 or later brought.
+bool is_after_unicode15(char32_t cp);
+
+enum class NormalForm : std::uint8_t { kNfc, kNfd, kNfkc, kNfkd };
+
+/// True when the form would change nothing, by a quick test that may say false for normal text.
+bool is_surely(NormalForm form, std::string_view s);
+/// A normal form as Hugging Face tokenizers make it: with the data of Unicode 9. O(n log n) also for endless runs of
+/// combining marks.
+std::string to_form(NormalForm form, std::string_view s);
 
 }  // namespace barg::text

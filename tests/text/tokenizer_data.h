@@ -1,8 +1,10 @@
 // What the tokenizer tests share: files of ../shared/data (plain or .xz), and VocabData from them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -34,6 +36,19 @@ inline std::optional<std::string> read_data(const std::string& relative) {
   for (std::size_t n; (n = fread(buffer, 1, sizeof buffer, pipe.get())) > 0;) out.append(buffer, n);
   if (out.empty()) return std::nullopt;
   return out;
+}
+
+/// Names in the folder `relative` that end with `suffix`, without it, ascending.
+inline std::vector<std::string> data_names(const std::string& relative, const std::string& suffix = "") {
+  std::vector<std::string> names;
+  const std::string folder = shared_data(relative);
+  if (folder.empty()) return names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(suffix)) names.push_back(name.substr(0, name.size() - suffix.size()));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 /// One JSON document a line.
@@ -104,7 +119,8 @@ class GgufKeys {
     switch (type) {
       case 0: case 1: case 7: return number<std::uint8_t>();
       case 2: case 3: return number<std::uint16_t>();
-      case 4: case 5: case 6: return number<std::int32_t>();
+      case 4: case 5: return number<std::int32_t>();
+      case 6: return static_cast<std::int64_t>(real_ = number<float>());
       default: return number<std::int64_t>();
     }
   }
@@ -114,6 +130,7 @@ class GgufKeys {
       const std::string v = text();
       if (name == "model") out_.ggml_model = v;
       if (name == "pre") out_.ggml_pre = v;
+      if (key == "general.architecture") out_.ggml_architecture = v;
     } else if (type == 9) {
       const auto element = number<std::uint32_t>();
       const auto n = number<std::uint64_t>();
@@ -125,6 +142,7 @@ class GgufKeys {
         } else {
           const std::int64_t v = scalar(element);
           if (name == "token_type") out_.token_types.push_back(static_cast<std::int32_t>(v));
+          if (name == "scores") out_.scores.push_back(real_);
         }
       }
     } else {
@@ -138,11 +156,13 @@ class GgufKeys {
       if (name == "eom_token_id") out_.eom = id;
       if (name == "add_bos_token") out_.add_bos = v != 0;
       if (name == "add_eos_token") out_.add_eos = v != 0;
+      if (name == "add_space_prefix") out_.add_space_prefix = v != 0;
     }
   }
 
   const std::string& bytes_;
   std::size_t at_ = 0;
+  float real_ = 0;
   VocabData out_;
 };
 

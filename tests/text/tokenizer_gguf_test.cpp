@@ -1,7 +1,10 @@
-// The gpt2 kind of GGUF vocabulary, and the prompts of SmolLM2.
+// GGUF vocabularies, and the prompts of SmolLM2.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "text/tokenizer_data.h"
+#include "text/token_model.h"
 
 namespace barg {
 namespace {
@@ -77,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, GgufPre,
 // Hugging Face is right, and the ids must be those of the composed text.
 TEST(Gguf, VocabulariesOfLlamaCpp) {
   int files = 0, cases = 0, differing = 0;
-  for (const std::string name : {"gpt-2", "mpt", "deepseek-coder", "llama-bpe", "qwen2"}) {
+  for (const std::string name : {"gpt-2", "mpt", "deepseek-coder", "llama-bpe", "qwen2", "llama-spm", "phi-3"}) {
     const auto bytes = test::read_data("vocab/" + name + ".gguf");
     const auto inputs = test::read_data("vocab/" + name + ".gguf.inp");
     const auto outputs = test::read_data("vocab/" + name + ".gguf.out");
@@ -105,6 +108,113 @@ TEST(Gguf, VocabulariesOfLlamaCpp) {
   if (files == 0) GTEST_SKIP() << test::kNoShared;
   EXPECT_GE(cases, 40 * files);
   EXPECT_LE(differing, 2) << "only what NFC changes";
+}
+
+// ---- llama and bert, as a converter writes them for a tokenizer.json that is here
+
+Json model_file(const std::string& name) {
+  auto j = parse_json(test::read_data(name).value_or(""), {.max_members = 0, .reject_duplicate_keys = false});
+  EXPECT_TRUE(j) << name;
+  return j ? *j : Json();
+}
+
+VocabData spm_gguf(const Json& file) {
+  VocabData v = gguf_of(file, "");
+  v.ggml_model = "llama";
+  v.merges.clear();
+  for (std::size_t i = 0; i < v.tokens.size(); ++i) {
+    v.scores.push_back(-static_cast<float>(i));
+    if (text::byte_of_token(v.tokens[i]) >= 0) v.token_types[i] = 6;
+  }
+  v.unk = 0;
+  v.bos = 1;
+  v.eos = 2;
+  return v;
+}
+
+TEST(Gguf, LlamaEqualsTokenizerJson) {
+  const Json file = model_file("models/llama/tokenizer.json");
+  VocabData hf;
+  hf.tokenizer_json = dump_json(file);
+  const auto want = make_tokenizer(hf);
+  const auto got = make_tokenizer(spm_gguf(file));
+  ASSERT_TRUE(want && got) << got.error().message;
+  int cases = 0;
+  for (const Json& row : test::parse_lines(test::read_data("tokenizers/strings.jsonl").value_or(""))) {
+    const std::string& s = row.find("text")->as_string();
+    const Ids ids = (*want)->encode(s, {});
+    EXPECT_EQ((*got)->encode(s, {}), ids) << s;
+    EXPECT_EQ((*got)->decode(ids, true), (*want)->decode(ids, true)) << s;
+    ++cases;
+  }
+  EXPECT_GE(cases, 500);
+  EXPECT_EQ((*got)->size(), (*want)->size());
+}
+
+TEST(Gguf, LlamaFlags) {
+  const Json file = model_file("models/llama/tokenizer.json");
+  VocabData v = spm_gguf(file);
+  v.add_space_prefix = false;
+  auto t = make_tokenizer(v);
+  ASSERT_TRUE(t) << t.error().message;
+  const Ids x = (*t)->encode("x", kText);
+  EXPECT_EQ((*t)->encode("x", {}).front(), 1) << "a BOS unless the file says otherwise";
+  EXPECT_EQ((*t)->decode((*t)->encode(" x", kText), true), " x") << "no prefix, and nothing to take back";
+  v.add_bos = false;
+  EXPECT_EQ((*make_tokenizer(v))->encode("x", {}), x);
+  // A token of equal score made first, whatever the rank of its parts, would be another vocabulary: scores decide.
+  v.tokens = {"<unk>", "<s>", "</s>", "a", "b", "c", "ab", "bc"};
+  v.token_types = {2, 3, 3, 1, 1, 1, 1, 1};
+  v.scores = {0, 0, 0, -1, -2, -3, -5, -4};
+  EXPECT_EQ((*make_tokenizer(v))->encode("abc", kText), (Ids{3, 7}));
+  v.scores[6] = -3;
+  EXPECT_EQ((*make_tokenizer(v))->encode("abc", kText), (Ids{6, 5}));
+  v.tokens.emplace_back("<|user|>");
+  v.token_types.push_back(3);
+  v.scores.push_back(0);
+  EXPECT_EQ((*make_tokenizer(v))->encode("<|user|> \na", kText), (Ids{8, 0, 3})) << "no tokens: one unknown";
+  v.ggml_architecture = "phi3";
+  EXPECT_EQ((*make_tokenizer(v))->encode("<|user|> \na", kText), (Ids{8, 3})) << "Phi-3 takes the white space behind";
+}
+
+TEST(Gguf, Gemma4HasMergesAndNoPrefix) {
+  VocabData v = spm_gguf(model_file("models/llama/tokenizer.json"));
+  v.ggml_model = "gemma4";
+  v.tokens = {"<unk>", "<s>", "</s>", "\u2581", "a", "b", "ab", "\u2581a"};
+  v.token_types = {2, 3, 3, 1, 1, 1, 1, 1};
+  v.merges = {"a b", "\u2581 a"};
+  const auto t = make_tokenizer(v);
+  ASSERT_TRUE(t) << t.error().message;
+  EXPECT_EQ((*t)->encode("ab a", kText), (Ids{6, 7}));
+  EXPECT_EQ((*t)->decode({7, 7}, true), " a a");
+}
+
+TEST(Gguf, BertEqualsTokenizerJson) {
+  int files = 0;
+  for (const Json& trained : test::parse_lines(test::read_data("tokenizers/trained.jsonl").value_or(""))) {
+    if (!trained.find("name")->as_string().starts_with("wordpiece")) continue;
+    VocabData v;
+    v.ggml_model = "bert";
+    for (const auto& [token, id] : trained.find("tokenizer")->find("model")->find("vocab")->as_object()) {
+      const auto i = static_cast<std::size_t>(id.as_int());
+      if (v.tokens.size() <= i) v.tokens.resize(i + 1), v.token_types.resize(i + 1, 5);
+      const bool control = token.starts_with("[") && token.size() > 2;
+      v.tokens[i] = control ? token : token.starts_with("##") && token.size() > 2 ? token.substr(2) : "\u2581" + token;
+      v.token_types[i] = control ? 3 : 1;
+    }
+    v.cls = 2;
+    v.sep = 3;
+    const auto t = make_tokenizer(v);
+    ASSERT_TRUE(t) << t.error().message;
+    for (const Json& row : trained.find("rows")->as_array()) {
+      const std::string& s = row.find("text")->as_string();
+      if (s.find("\u2581") != std::string::npos) continue;  // a file cannot tell the mark from its own
+      EXPECT_EQ((*t)->encode(s, {}), ids_of(*row.find("around"))) << s;
+      EXPECT_EQ((*t)->decode(ids_of(*row.find("ids")), false), row.find("decoded")->as_string());
+    }
+    ++files;
+  }
+  EXPECT_EQ(files, 2) << "with and without capital letters";
 }
 
 TEST(Gguf, SmolLm2FromItsFile) {
@@ -228,8 +338,10 @@ TEST(Gguf, RefusalsNameTheKey) {
     return t.error().param;
   };
   using V = VocabData;
-  EXPECT_EQ(param([](V& v) { v.ggml_model = "llama"; }), "tokenizer.ggml.model");
-  EXPECT_EQ(param([](V& v) { v.ggml_model = "bert"; }), "tokenizer.ggml.model");
+  EXPECT_EQ(param([](V& v) { v.ggml_model = "t5"; }), "tokenizer.ggml.model");
+  EXPECT_EQ(param([](V& v) { v.ggml_model = "llama"; }), "tokenizer.ggml.scores");
+  EXPECT_EQ(param([](V& v) { v.ggml_model = "llama", v.scores.assign(v.tokens.size(), NAN); }), "tokenizer.ggml.scores");
+  EXPECT_EQ(param([](V& v) { v.ggml_model = "bert"; }), "tokenizer.ggml.bos_token_id");
   EXPECT_EQ(param([](V& v) { v.ggml_pre = "somebody-new"; }), "tokenizer.ggml.pre");
   EXPECT_EQ(param([](V& v) { v.ggml_pre = ""; }), "tokenizer.ggml.pre");
   EXPECT_EQ(param([](V& v) { v.tokens.clear(); }), "tokenizer.ggml.tokens");

@@ -380,21 +380,23 @@ TEST(Refused, EveryUnsupportedFieldIsNamed) {
   const auto split = [](const char* pattern) {
     return Json::object({{"type", "Split"}, {"pattern", Json::object({{"Regex", pattern}})}, {"behavior", "Isolated"}});
   };
-  EXPECT_EQ(model("type", "Unigram").param, "model.type");
-  EXPECT_EQ(model("type", "WordPiece").param, "model.type");
-  EXPECT_EQ(model("byte_fallback", true).param, "model.byte_fallback");
-  EXPECT_EQ(model("end_of_word_suffix", "</w>").param, "model.end_of_word_suffix");
+  EXPECT_EQ(model("type", "Wordy").param, "model.type");
+  EXPECT_EQ(model("end_of_word_suffix", std::string(65, 'w')).param, "model.end_of_word_suffix");
   EXPECT_EQ(model("unk_token", "<nope>").param, "model.unk_token");
-  EXPECT_EQ(with("normalizer", type("NFKC")).param, "normalizer.type");
-  EXPECT_EQ(with("pre_tokenizer", type("Metaspace")).param, "pre_tokenizer.type");
-  EXPECT_EQ(with("pre_tokenizer", nullptr).param, "pre_tokenizer");
-  EXPECT_EQ(with("pre_tokenizer", split("a")).param, "pre_tokenizer");
+  EXPECT_EQ(with("normalizer", type("NFX")).param, "normalizer.type");
+  EXPECT_EQ(with("normalizer", Json::object({{"type", "Prepend"}, {"prepend", std::string(65, 'p')}})).param,
+            "normalizer.prepend");
+  EXPECT_EQ(with("normalizer", Json::object({{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}})).param,
+            "normalizer.precompiled_charsmap");
+  EXPECT_EQ(with("pre_tokenizer", type("UnicodeScripts")).param, "pre_tokenizer.type");
+  EXPECT_EQ(with("pre_tokenizer", type("Metaspace")).param, "pre_tokenizer.replacement");
   EXPECT_EQ(with("pre_tokenizer", split("(")).param, "pre_tokenizer.pattern.Regex");
   EXPECT_EQ(with("pre_tokenizer", split("[a&&b]")).param, "pre_tokenizer.pattern.Regex");
-  EXPECT_EQ(with("post_processor", type("RobertaProcessing")).param, "post_processor.type");
+  EXPECT_EQ(with("post_processor", type("PairProcessing")).param, "post_processor.type");
+  EXPECT_EQ(with("post_processor", type("RobertaProcessing")).param, "post_processor.cls");
   EXPECT_EQ(with("decoder", type("WordPiece")).param, "decoder.type");
   EXPECT_EQ(with("decoder", nullptr).param, "decoder.type");
-  for (const Error& e : {model("type", "Unigram"), with("decoder", type("WordPiece"))}) {
+  for (const Error& e : {model("type", "Wordy"), with("decoder", type("WordPiece")), with("decoder", type("CTC"))}) {
     EXPECT_EQ(e.code, ErrorCode::kUnsupported);
     EXPECT_NE(e.message.find(e.param), std::string::npos) << "the message says which field";
   }
