@@ -1,6 +1,6 @@
-// Kernel benchmarks: GB/s of weights (or KV), GFLOP/s, and both as shares of the machine's ceilings measured in
-// the same run with as many threads: memory reads; f32 FMA or, for recipe int8, the instruction that multiplies
-// integers. Weights cycle through more memory than the caches hold, as in a real step.
+// Kernel benchmarks: GB/s of weights (or KV), GFLOP/s, and both as shares of the machine's ceilings measured
+// in the same run with as many threads: memory reads; f32 FMA or, for recipe int8, the instruction that
+// multiplies integers. Weights cycle through more memory than the caches hold, as in a real step.
 //
 //   bench_kernels --benchmark_filter=linear/q4_1        one format
 //   bench_kernels --benchmark_filter=smollm2            a whole step with the shapes of SmolLM2-135M
@@ -33,7 +33,9 @@ void report(benchmark::State& state, const CpuDevice& device, Bound bound, doubl
   state.counters["GB/s"] = rate(bytes * 1e-9);
   if (l.read_gbytes > 0) state.counters["of_read"] = rate(bytes * 1e-9 / l.read_gbytes);
   state.counters[bound == Bound::kFma ? "GFLOP/s" : "GOP/s"] = rate(flops * 1e-9);
-  const double ceiling = bound == Bound::kFma ? l.f32_gflops : bound == Bound::kInt8 ? l.int8_gops : l.int4_gops;
+  const double ceiling = bound == Bound::kFma    ? l.f32_gflops
+                         : bound == Bound::kInt8 ? l.int8_gops
+                                                 : l.int4_gops;
   state.counters[bound == Bound::kFma ? "of_fma" : "of_int8"] = rate(flops * 1e-9 / ceiling);
 }
 
@@ -210,7 +212,7 @@ class SmolLm2 {
     linear(kLayers + layer, attended_.data(), rows_, kHidden, h_.data(), kHidden);
     ops_.rms_norm(s, {x_.data(), norm_.data(), 0.0f, 1e-5f, rows_, kHidden, attended_.data()});
     linear(2 * kLayers + layer, attended_.data(), rows_, kHidden, gate_up_.data(), 2 * kMlp);
-    ops_.silu_mul(s, {gate_up_.data(), gate_up_.data() + kMlp, 2 * kMlp, rows_, kMlp, act_.data()});
+    ops_.gate_mul(s, {gate_up_.data(), gate_up_.data() + kMlp, 2 * kMlp, rows_, kMlp, act_.data()});
     linear(3 * kLayers + layer, act_.data(), rows_, kMlp, h_.data(), kHidden);
   }
 
@@ -234,7 +236,8 @@ void smollm2(benchmark::State& state, DType type, Recipe recipe, bool prefill) {
   CpuDevice device({.threads = threads, .isa = ops::Isa::kAuto});
   SmolLm2 model(device, type, recipe, rows, prefill);
   for (auto _ : state) model.step();
-  report(state, device, bound_of(recipe, type), model.weight_bytes(), 2.0 * rows * (prefill ? 106.2e6 : 134.5e6));
+  report(state, device, bound_of(recipe, type), model.weight_bytes(),
+         2.0 * rows * (prefill ? 106.2e6 : 134.5e6));
   state.counters["tok/s"] = benchmark::Counter(rows, benchmark::Counter::kIsIterationInvariantRate);
 }
 

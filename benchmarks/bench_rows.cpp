@@ -52,12 +52,12 @@ void rms_norm(benchmark::State& state, Isa isa) {
   report(state, isa, best, static_cast<double>(x.size() * 4 + prepared_bytes));
 }
 
-void silu_mul(benchmark::State& state, Isa isa) {
+void gate_mul(benchmark::State& state, Isa isa) {
   Setup s(state, isa);
   const auto gate = s.floats(kInner), up = s.floats(kInner);
   std::vector<float> out(gate.size());
-  const ops::SiluMulParams p{gate.data(), up.data(), kInner, s.rows, kInner, out.data()};
-  const double best = best_call(state, [&] { s.device.ops().silu_mul(s.device.stream(), p); });
+  const ops::GateMulParams p{gate.data(), up.data(), kInner, s.rows, kInner, out.data()};
+  const double best = best_call(state, [&] { s.device.ops().gate_mul(s.device.stream(), p); });
   report(state, isa, best, 12.0 * static_cast<double>(out.size()));
 }
 
@@ -185,7 +185,7 @@ void register_all() {
     add("embed/q8_0", embed, {1, 32, 512});
     add("rms_norm/int8", rms_norm, {1, 32, 512});
     add("rope_kv_write/f16", rope_kv_write, {1, 32, 512});
-    add("silu_mul", silu_mul, {1, 32, 512});
+    add("gate_mul", gate_mul, {1, 32, 512});
     add("row_stats", row_stats, {1, 32});
     add("gumbel_filter", gumbel_filter, {1});
     add("copy_blocks", copy_blocks, {1, 256});

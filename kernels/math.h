@@ -1,5 +1,5 @@
-// The vector-math functions of the numerics contract, scalar form: exp, log, silu, the 16-bit and 8-bit float
-// formats and the one reduction tree. Every back end must return these bits; libm is never asked.
+// The vector-math functions of the numerics contract, scalar form: exp, log, tanh, silu, gelu, the 16-bit and
+// 8-bit float formats and the one reduction tree. Every back end must return these bits; libm is never asked.
 //
 // Invariants:
 //  1. Each function is a fixed sequence of IEEE-754 single operations under round-to-nearest-even. A fused
@@ -37,6 +37,13 @@ inline constexpr std::int32_t kSqrtHalfBits = 0x3f3504f3;
 inline constexpr float kLogQ[9] = {7.0376836292e-2f,  -1.1514610310e-1f, 1.1676998740e-1f,
                                    -1.2420140846e-1f, 1.4249322787e-1f,  -1.6668057665e-1f,
                                    2.0000714765e-1f,  -2.4999993993e-1f, 3.3333331174e-1f};
+// gelu_tanh: 2 sqrt(2 / pi), and that times 0.044715.
+inline constexpr float kGeluLinear = 1.59576912160573071f;
+inline constexpr float kGeluCubic = 7.13548162726e-2f;
+// tanh: x + x^3 P(x^2) (Cephes) up to kTanhSmall.
+inline constexpr float kTanhSmall = 0.625f;
+inline constexpr float kTanhP[5] = {-5.70498872745e-3f, 2.06390887954e-2f, -5.37397155531e-2f,
+                                    1.33314422036e-1f, -3.33332819422e-1f};
 }  // namespace math
 
 static inline float exp(float x) {
@@ -81,6 +88,22 @@ static inline float log(float x) {
 }
 
 static inline float silu(float x) { return x / (1.0f + exp(-x)); }
+
+/// x / 2 (1 + tanh(u)), u = sqrt(2 / pi) (x + 0.044715 x^3), which is x / (1 + exp(-2 u)).
+static inline float gelu_tanh(float x) {
+  return x / (1.0f + exp(-(x * fma(x * x, math::kGeluCubic, math::kGeluLinear))));
+}
+
+/// Below 0.625 an odd polynomial, above it 1 - 2 / (exp(2 |x|) + 1) with the sign of x.
+static inline float tanh(float x) {
+  const float magnitude = bits_float(float_bits(x) & 0x7fffffffu);
+  const float z = x * x;
+  float p = math::kTanhP[0];
+  for (int i = 1; i < 5; ++i) p = fma(p, z, math::kTanhP[i]);
+  if (magnitude < math::kTanhSmall) return fma(p * z, x, x);
+  const float large = 1.0f - 2.0f / (exp(magnitude + magnitude) + 1.0f);
+  return bits_float(float_bits(large) | (float_bits(x) & 0x80000000u));
+}
 
 /// IEEE binary16 to f32, exact.
 static inline float f16_to_f32(std::uint16_t h) {

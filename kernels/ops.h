@@ -75,6 +75,25 @@ struct RmsNormParams {
   void* prepared = nullptr;  ///< [R, H] in Form::kInt8 as well, or nullptr. REQUIRES dim % 32 == 0
 };
 
+enum class NormKind : std::uint8_t { kRms, kLayer };
+
+/// The norm of each of `groups` parts of `dim` numbers of a row: of a whole row, or of each head of q or k.
+/// kRms: as rms_norm. kLayer: with m the mean and c = x - m,
+/// out = c / sqrt(mean c^2 + eps) * (weight + weight_offset) (+ bias).
+struct NormParams {
+  NormKind kind;
+  const float* x;  ///< [R, groups, dim], row stride x_stride floats
+  std::int64_t x_stride;
+  const float* weight;         ///< [dim] of a group, weight_stride floats from one group to the next
+  std::int64_t weight_stride;  ///< 0: all groups have the same
+  const float* bias;           ///< [dim] of every group, or nullptr
+  float weight_offset, eps;
+  std::int32_t rows, groups, dim;
+  float* out;  ///< [R, groups, dim], row stride out_stride, or nullptr; may be x where the strides are equal
+  std::int64_t out_stride;
+  void* prepared = nullptr;  ///< as in RmsNormParams. REQUIRES groups == 1, and that out is not x
+};
+
 /// v[r, n] = sum_k x[r, k] W[n, k] (+ bias[n]), recipe-defined accumulation; then out = v, or out += v.
 /// Later additions (per-row adapters and experts) are new fields with null defaults.
 struct LinearParams {
@@ -97,7 +116,10 @@ struct LinearParams {
 /// Logits per entry of LinearParams::block_max.
 inline constexpr std::int32_t kBlockMax = 64;
 
-/// out[r, n] = silu(g) * u with g, u = x[r] times column n of gate and up (+ biases), as linear and silu_mul
+/// What a gate goes through: silu(x) = x / (1 + exp(-x)), or the GELU by tanh; with our own exp (math.h).
+enum class Activation : std::uint8_t { kSilu, kGeluTanh };
+
+/// out[r, n] = act(g) * u with g, u = x[r] times column n of gate and up (+ biases), as linear and gate_mul
 /// define them; in f32, in Form::kInt8, or both.
 struct GatedLinearParams {
   PackedWeight gate, up;  ///< [I, K] each, as in LinearParams. REQUIRES the same dtype, n and k
@@ -111,6 +133,7 @@ struct GatedLinearParams {
   void* prepared_out;              ///< [R, I] in Form::kInt8, or nullptr. REQUIRES n % 32 == 0
   void* workspace;                 ///< prepared_bytes(rows, k, recipe)
   const void* prepared = nullptr;  ///< as in LinearParams
+  Activation activation = Activation::kSilu;
 };
 
 /// Where the paged KV of one layer lies. A block's part holds, per layer and kv head, K then V of its tokens;
@@ -172,15 +195,43 @@ struct AttentionParams {
   std::int32_t num_segments;
   void* workspace;           ///< attention_workspace_bytes(rows, nq, D)
   void* prepared = nullptr;  ///< [R, nq * D] in Form::kInt8 as well, or nullptr. REQUIRES D % 32 == 0
+  float softcap = 0;         ///< > 0: a score s is tanh(s * (1 / softcap)) * softcap, before the mask
 };
 
-/// out[r, i] = silu(gate[r, i]) * up[r, i]; silu(x) = x / (1 + exp(-x)) with our own exp.
-struct SiluMulParams {
+/// out[r, i] = act(gate[r, i]) * up[r, i].
+struct GateMulParams {
   const float* gate;  ///< [R, I], row stride in_stride floats
   const float* up;    ///< [R, I], row stride in_stride
   std::int64_t in_stride;
   std::int32_t rows, dim;
   float* out;  ///< [R, I] dense; may be gate or up where that is dense
+  Activation activation = Activation::kSilu;
+};
+
+/// x[i] = fma(y[i], scale, x[i]): a result on its way to the residual stream.
+struct AddScaledParams {
+  float* x;
+  const float* y;
+  float scale;
+  std::int64_t count;
+};
+
+/// x[r, i] = x[r, i] * scales[r].
+struct ScaleRowsParams {
+  float* x;  ///< [R, dim], row stride x_stride floats
+  std::int64_t x_stride;
+  const float* scales;  ///< [R]
+  std::int32_t rows, dim;
+};
+
+/// What becomes of logits: v = x[r, i] * scale; with softcap > 0 then v = tanh(v * (1 / softcap)) * softcap.
+/// In place.
+struct ScaleLogitsParams {
+  float* x;  ///< [R, V], row stride x_stride
+  std::int64_t x_stride;
+  std::int32_t rows, dim;
+  float scale, softcap;
+  float* block_max;  ///< of the new values, as in LinearParams, or nullptr
 };
 
 /// Per row: max logit with its lowest index, and log(sum exp(x - max)) + max over `dim` entries, in the fixed
@@ -232,9 +283,17 @@ struct AllReduceParams {
   std::int32_t rank, world;
 };
 
+/// What not every table can do. A model that needs more than its table has is refused by name.
+enum Feature : std::uint32_t {
+  kFeatureNorms = 1,        ///< norm, add_scaled, scale_rows
+  kFeatureActivations = 2,  ///< other activations than silu
+  kFeatureSoftcap = 4,      ///< AttentionParams::softcap, scale_logits
+};
+
 struct OpTable {
-  const char* name;       ///< "cpu-scalar", "cpu-avx2", "cpu-avx512"
-  const char* layout_id;  ///< names the order of elements inside a KV plane
+  const char* name;            ///< "cpu-scalar", "cpu-avx2", "cpu-avx512"
+  const char* layout_id;       ///< names the order of elements inside a KV plane
+  std::uint32_t features = 0;  ///< of Feature; the operations of the others may be null
 
   /// Parts of 64 rows add up, and pack alike.
   std::size_t (*packed_bytes)(DType, std::int32_t n, std::int32_t k, Packing);
@@ -253,7 +312,11 @@ struct OpTable {
   void (*gated_linear)(Stream&, const GatedLinearParams&);
   void (*rope_kv_write)(Stream&, const RopeKvParams&);
   void (*attention)(Stream&, const AttentionParams&);
-  void (*silu_mul)(Stream&, const SiluMulParams&);
+  void (*gate_mul)(Stream&, const GateMulParams&);
+  void (*norm)(Stream&, const NormParams&);
+  void (*add_scaled)(Stream&, const AddScaledParams&);
+  void (*scale_rows)(Stream&, const ScaleRowsParams&);
+  void (*scale_logits)(Stream&, const ScaleLogitsParams&);
   void (*row_stats)(Stream&, const RowStatsParams&);
   std::int32_t (*gumbel_filter)(const GumbelFilterParams&);  ///< the number of hits
   void (*copy_blocks)(Stream&, const BlockCopyParams&);

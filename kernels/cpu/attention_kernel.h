@@ -84,7 +84,8 @@ struct Ahead {
     template <int Bytes>
     void fetch() {
 #pragma GCC unroll 8
-      for (int i = 0; i < Bytes; i += 64) __builtin_prefetch(at + i, 0, 2);  // to L2: misses of L1 are few at a time
+      for (int i = 0; i < Bytes; i += 64)
+        __builtin_prefetch(at + i, 0, 2);  // to L2: misses of L1 are few at a time
       at += step;
     }
   };
@@ -203,6 +204,10 @@ void score_all(State& s, std::int64_t q_offset, const GroupView& view, int first
 
 // --- softmax ---------------------------------------------------------------------------------------------
 
+inline Reg soft_capped(Reg score, float cap) {
+  return Wide::mul(Wide::tanh(Wide::mul(score, Wide::set(1.0f / cap))), Wide::set(cap));
+}
+
 /// Scores of the tile t of query i, scaled and masked; returns the largest.
 template <class W>
 inline float scale_tile(State& s, int i, int t, Reg scale) {
@@ -217,6 +222,10 @@ inline float scale_tile(State& s, int i, int t, Reg scale) {
   }
   e0 = Wide::mul(e0, scale);
   e1 = Wide::mul(e1, scale);
+  if (s.p->softcap > 0.0f) {
+    e0 = soft_capped(e0, s.p->softcap);
+    e1 = soft_capped(e1, s.p->softcap);
+  }
   if (bits != 0xffffffffu) {
     e0 = Wide::select(Wide::mask(bits & 0xffffu), e0, none);
     e1 = Wide::select(Wide::mask(bits >> 16), e1, none);

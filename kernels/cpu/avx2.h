@@ -110,6 +110,30 @@ inline __m256 silu8(__m256 x) {
   return _mm256_div_ps(x, _mm256_add_ps(_mm256_set1_ps(1.0f), e));
 }
 
+inline __m256 gelu_tanh8(__m256 x) {
+  const __m256 slope = _mm256_fmadd_ps(_mm256_mul_ps(x, x), _mm256_set1_ps(math::kGeluCubic),
+                                       _mm256_set1_ps(math::kGeluLinear));
+  const __m256 e = exp8(_mm256_xor_ps(_mm256_mul_ps(x, slope), _mm256_set1_ps(-0.0f)));
+  return _mm256_div_ps(x, _mm256_add_ps(_mm256_set1_ps(1.0f), e));
+}
+
+inline __m256 tanh8(__m256 x) {
+  const __m256 sign = _mm256_and_ps(x, _mm256_set1_ps(-0.0f));
+  const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
+  const __m256 z = _mm256_mul_ps(x, x);
+  __m256 p = _mm256_set1_ps(math::kTanhP[0]);
+  p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(math::kTanhP[1]));
+  p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(math::kTanhP[2]));
+  p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(math::kTanhP[3]));
+  p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(math::kTanhP[4]));
+  const __m256 small = _mm256_fmadd_ps(_mm256_mul_ps(p, z), x, x);
+  const __m256 one = _mm256_set1_ps(1.0f);
+  const __m256 e = exp8(_mm256_add_ps(magnitude, magnitude));
+  const __m256 large = _mm256_sub_ps(one, _mm256_div_ps(_mm256_set1_ps(2.0f), _mm256_add_ps(e, one)));
+  const __m256 is_small = _mm256_cmp_ps(magnitude, _mm256_set1_ps(math::kTanhSmall), _CMP_LT_OQ);
+  return _mm256_blendv_ps(_mm256_or_ps(large, sign), small, is_small);
+}
+
 /// fold_lanes: lanes 0-7 in `low`, 8-15 in `high`.
 inline float fold16(__m256 low, __m256 high) {
   const __m256 eight = _mm256_add_ps(low, high);
@@ -180,6 +204,8 @@ struct Wide {
   static Reg max(Reg a, Reg b) { return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)}; }
   static Reg exp(Reg a) { return {exp8(a.low), exp8(a.high)}; }
   static Reg silu(Reg a) { return {silu8(a.low), silu8(a.high)}; }
+  static Reg gelu_tanh(Reg a) { return {gelu_tanh8(a.low), gelu_tanh8(a.high)}; }
+  static Reg tanh(Reg a) { return {tanh8(a.low), tanh8(a.high)}; }
   static float fold(Reg a) { return fold16(a.low, a.high); }
   static float max_of(Reg a) { return max8(_mm256_max_ps(a.low, a.high)); }
 

@@ -118,6 +118,30 @@ inline __m512 silu16(__m512 x) {
   return _mm512_div_ps(x, _mm512_add_ps(_mm512_set1_ps(1.0f), e));
 }
 
+inline __m512 gelu_tanh16(__m512 x) {
+  const __m512 slope = _mm512_fmadd_ps(_mm512_mul_ps(x, x), _mm512_set1_ps(math::kGeluCubic),
+                                       _mm512_set1_ps(math::kGeluLinear));
+  const __m512 e = exp16(_mm512_xor_ps(_mm512_mul_ps(x, slope), _mm512_set1_ps(-0.0f)));
+  return _mm512_div_ps(x, _mm512_add_ps(_mm512_set1_ps(1.0f), e));
+}
+
+inline __m512 tanh16(__m512 x) {
+  const __m512 sign = _mm512_and_ps(x, _mm512_set1_ps(-0.0f));
+  const __m512 magnitude = _mm512_andnot_ps(_mm512_set1_ps(-0.0f), x);
+  const __m512 z = _mm512_mul_ps(x, x);
+  __m512 p = _mm512_set1_ps(math::kTanhP[0]);
+  p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(math::kTanhP[1]));
+  p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(math::kTanhP[2]));
+  p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(math::kTanhP[3]));
+  p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(math::kTanhP[4]));
+  const __m512 small = _mm512_fmadd_ps(_mm512_mul_ps(p, z), x, x);
+  const __m512 one = _mm512_set1_ps(1.0f);
+  const __m512 e = exp16(_mm512_add_ps(magnitude, magnitude));
+  const __m512 large = _mm512_sub_ps(one, _mm512_div_ps(_mm512_set1_ps(2.0f), _mm512_add_ps(e, one)));
+  const __mmask16 is_small = _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(math::kTanhSmall), _CMP_LT_OQ);
+  return _mm512_mask_blend_ps(is_small, _mm512_or_ps(large, sign), small);
+}
+
 /// Lanes 8-15.
 inline __m256 upper8(__m512 v) { return _mm512_extractf32x8_ps(v, 1); }
 
@@ -178,6 +202,8 @@ struct Wide {
   static Reg max(Reg a, Reg b) { return _mm512_max_ps(a, b); }
   static Reg exp(Reg a) { return exp16(a); }
   static Reg silu(Reg a) { return silu16(a); }
+  static Reg gelu_tanh(Reg a) { return gelu_tanh16(a); }
+  static Reg tanh(Reg a) { return tanh16(a); }
   static float fold(Reg a) { return fold16(a); }
   static float max_of(Reg a) { return max16(a); }
 

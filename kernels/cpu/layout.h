@@ -35,6 +35,7 @@ inline constexpr int kQuantBlock = 32;  ///< weights per scale
 inline constexpr int kHalfBlock = 16;   ///< activations per scale: two for each block of weights
 inline constexpr int kMaxHeadDim = 256;
 inline constexpr const char* kLayoutId = "cpu-k_dt-v_td-1";
+inline constexpr std::uint32_t kFeatures = kFeatureNorms | kFeatureActivations | kFeatureSoftcap;
 
 static constexpr bool is_quantised(DType t) {
   return t == DType::kQ8_0 || t == DType::kQ4_0 || t == DType::kQ4_1;
@@ -158,6 +159,24 @@ static constexpr std::int64_t scales_offset(const KvLayerView& kv) {
 /// Start of the K plane of `head` in physical block `block`; the V plane is v_offset bytes further.
 static inline std::byte* kv_plane(const KvLayerView& kv, BlockId block, std::int32_t head) {
   return kv.base + static_cast<std::int64_t>(block) * kv.block_stride + head * kv.head_stride;
+}
+
+/// The norm of whole, dense rows.
+static constexpr NormParams whole_rows(const RmsNormParams& p) {
+  return {.kind = NormKind::kRms,
+          .x = p.x,
+          .x_stride = p.dim,
+          .weight = p.weight,
+          .weight_stride = 0,
+          .bias = nullptr,
+          .weight_offset = p.weight_offset,
+          .eps = p.eps,
+          .rows = p.rows,
+          .groups = 1,
+          .dim = p.dim,
+          .out = p.out,
+          .out_stride = p.dim,
+          .prepared = p.prepared};
 }
 
 // Operations without arithmetic: one copy serves every table (common.cpp, pack.cpp, attention.cpp).

@@ -18,6 +18,7 @@ struct Avx512Lanes {
   static Vec mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
   static Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
   static Vec silu(Vec x) { return silu16(x); }
+  static Vec gelu_tanh(Vec x) { return gelu_tanh16(x); }
   static float largest(Vec v) { return max16(v); }
   static bool any_nan(Vec v) { return _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q) != 0; }
   static void pin(Vec& v) { asm volatile("" : "+v"(v)); }

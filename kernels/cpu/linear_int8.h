@@ -5,7 +5,7 @@
 // What is multiplied at once is up to four panels (64 columns, an entry of block_max; or 32 of gate and the
 // same 32 of up, a block of prepared rows) times up to kItemRows rows: an item of the pool, or with one row a
 // part of one. The kernel leaves the sums in L1, and they are finished there: bias, residual, largest of 64,
-// silu * up, next rows as int8. No two items write the same number, and no result depends on how items are
+// act * up, next rows as int8. No two items write the same number, and no result depends on how items are
 // cut.
 //
 // Everything is in an unnamed namespace, for the reason given in avx2.h. Thread rule: as ops.h.
@@ -29,13 +29,14 @@ struct Panels {
   std::ptrdiff_t next;  ///< bytes from here to the panels this thread is likely to read next
 };
 
-constexpr std::ptrdiff_t kAhead = 2560;  ///< bytes: how far ahead of several rows' arithmetic weights are asked for
+constexpr std::ptrdiff_t kAhead =
+    2560;  ///< bytes: how far ahead of several rows' arithmetic weights are asked for
 
 template <DType T>
 constexpr int kHeaderBytes = (T == DType::kQ4_1 ? 2 : 1) * kPanel * 2;
 
-/// Asks for the weights that lie `kAhead` behind block b, in these panels or the next ones: hardware prefetchers
-/// restart at every panel and do not keep four streams ahead of many rows of arithmetic.
+/// Asks for the weights that lie `kAhead` behind block b, in these panels or the next ones: hardware
+/// prefetchers restart at every panel and do not keep four streams ahead of many rows of arithmetic.
 template <DType T>
 [[gnu::always_inline]] inline void fetch_ahead(const Panels& panels, int b, int blocks) {
   constexpr std::ptrdiff_t kBlock = panel_bytes(T, kQuantBlock);
@@ -43,7 +44,8 @@ template <DType T>
   const std::ptrdiff_t offset = at < blocks ? at * kBlock : panels.next + (at - blocks) * kBlock;
   for (int i = 0; i < panels.count; ++i) {
 #pragma GCC unroll 9
-    for (std::ptrdiff_t j = 0; j < kBlock; j += 64) __builtin_prefetch(panels.data[i] + offset + j, 0, 2);  // to L2
+    for (std::ptrdiff_t j = 0; j < kBlock; j += 64)
+      __builtin_prefetch(panels.data[i] + offset + j, 0, 2);  // to L2
   }
 }
 
@@ -60,8 +62,9 @@ void several_rows(const Panels& panels, const QuantisedRows& x, std::int64_t row
 template <DType T>
 void multiply_type(const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows, float* acc) {
   if (rows > 1) return several_rows<T>(panels, x, row, rows, acc);
-  // One after the other: a single stream through memory, which the processor reads ahead by itself and twice as
-  // fast as four panels side by side with prefetches (those share the few misses that a first-level cache may wait for).
+  // One after the other: a single stream through memory, which the processor reads ahead by itself and twice
+  // as fast as four panels side by side with prefetches (those share the few misses that a first-level cache
+  // may wait for).
   for (int i = 0; i < panels.count; ++i) one_row<T>(panels.data[i], x, row, acc + i * kPanel);
 }
 
@@ -113,7 +116,7 @@ void finish(const LinearParams& p, std::int64_t row, int panel, int panels, cons
   p.block_max[row * blocks + n / kBlockMax] = largest_of(out + n, min_of(kBlockMax, p.weight.n - n));
 }
 
-/// silu(gate) * up of block b of 32 columns: `acc` holds its panels of gate, then those of up.
+/// act(gate) * up of block b of 32 columns: `acc` holds its panels of gate, then those of up.
 void finish(const GatedLinearParams& p, const QuantisedRows& prepared, std::int64_t row, int b, int panels,
             const float* acc) {
   Wide::Reg v[2] = {Wide::zero(), Wide::zero()};
@@ -124,7 +127,7 @@ void finish(const GatedLinearParams& p, const QuantisedRows& prepared, std::int6
     Wide::Reg u = Wide::load(acc + (panels + i) * kPanel);
     if (p.gate_bias != nullptr) g = Wide::add(g, Wide::load_some(p.gate_bias + n, count));
     if (p.up_bias != nullptr) u = Wide::add(u, Wide::load_some(p.up_bias + n, count));
-    v[i] = Wide::mul(Wide::silu(g), u);
+    v[i] = gate_by<Wide>(p.activation, g, u);
     if (p.out != nullptr) Wide::store_some(p.out + row * p.gate.n + n, count, v[i]);
   }
   if (p.prepared_out != nullptr) Wide::quantise(v[0], v[1], prepared, row, b);

@@ -1,5 +1,5 @@
 // What linear and gated_linear of every recipe with float accumulators share, for every vector width: how the
-// work is cut into items, and what happens to an item's products: bias, residual, block maxima, silu(gate) *
+// work is cut into items, and what happens to an item's products: bias, residual, block maxima, act(gate) *
 // up, prepared rows. V is a trait of the instruction set. Include only from linear_*.h and linear_*.cpp.
 //
 // An item of the pool is at most kItemPanels panels (64 columns, an entry of block_max; or gate and up of 32)
@@ -157,7 +157,7 @@ void linear_by_items(Stream& s, const LinearParams& p, F&& multiply) {
 
 constexpr int kGatedPanels = kItemPanels / 2;  // of gate, and as many of up: a block of prepared rows
 
-/// silu(gate + bias) * (up + bias) of `count` panels.
+/// act(gate + bias) * (up + bias) of `count` panels.
 template <class V>
 void finish_gated(const GatedLinearParams& p, std::int64_t row, int panel, int count, const float* acc,
                   const float* bias, const QuantisedRows& prepared) {
@@ -170,7 +170,7 @@ void finish_gated(const GatedLinearParams& p, std::int64_t row, int panel, int c
     typename V::Vec u = V::load(acc + up);
     if (p.gate_bias != nullptr) g = V::add(g, V::load(bias + c * V::kWidth));
     if (p.up_bias != nullptr) u = V::add(u, V::load(bias + up));
-    v[c] = V::mul(V::silu(g), u);
+    v[c] = gate_by<V>(p.activation, g, u);
   }
   if (p.prepared_out != nullptr) V::quantise(v, prepared, row, n / kQuantBlock);
   if (p.out == nullptr) return;

@@ -31,7 +31,11 @@ const OpTable& avx512_ops() {
     t.attention = attention_avx512;
     t.rope_kv_write = rope_kv_write_avx512;
     t.rms_norm = run_rms_norm;
-    t.silu_mul = run_silu_mul;
+    t.gate_mul = run_gate_mul;
+    t.norm = run_norm;
+    t.add_scaled = run_add_scaled;
+    t.scale_rows = run_scale_rows;
+    t.scale_logits = run_scale_logits;
     t.row_stats = run_row_stats;
     return t;
   }();

@@ -214,6 +214,18 @@ Input linear_input(const Params& p, const PackedWeight& w) {
   return in;
 }
 
+/// The first of the largest of each 64 of a row, or the first NaN.
+void block_maxima(const float* x, std::int32_t dim, float* maxima) {
+  for (std::int32_t b = 0; b < (dim + kBlockMax - 1) / kBlockMax; ++b) {
+    float max = minus_infinity();
+    for (std::int32_t n = b * kBlockMax; n < (b + 1) * kBlockMax && n < dim; ++n) {
+      if (x[n] > max || is_nan(x[n])) max = x[n];
+      if (is_nan(max)) break;
+    }
+    maxima[b] = max;
+  }
+}
+
 /// out = v or out + v, v = the dot product + bias.
 void linear(Stream& s, const LinearParams& p) {
   const PackedWeight& w = p.weight;
@@ -230,17 +242,12 @@ void linear(Stream& s, const LinearParams& p) {
   });
   if (p.block_max == nullptr) return;
   const std::int32_t blocks = (w.n + kBlockMax - 1) / kBlockMax;
-  for (std::int32_t r = 0; r < p.rows; ++r) {
-    const float* out = p.out + r * p.out_stride;
-    for (std::int32_t b = 0; b < blocks; ++b) {
-      float max = minus_infinity();
-      for (std::int32_t n = b * kBlockMax; n < (b + 1) * kBlockMax && n < w.n; ++n) {
-        if (out[n] > max || is_nan(out[n])) max = out[n];
-        if (is_nan(max)) break;
-      }
-      p.block_max[std::int64_t{r} * blocks + b] = max;
-    }
-  }
+  for (std::int32_t r = 0; r < p.rows; ++r)
+    block_maxima(p.out + r * p.out_stride, w.n, p.block_max + std::int64_t{r} * blocks);
+}
+
+float activate(Activation activation, float x) {
+  return activation == Activation::kSilu ? silu(x) : gelu_tanh(x);
 }
 
 void gated_linear(Stream& s, const GatedLinearParams& p) {
@@ -256,7 +263,7 @@ void gated_linear(Stream& s, const GatedLinearParams& p) {
         float u = in.dot(p.up, n, r);
         if (p.gate_bias != nullptr) g = g + p.gate_bias[n];
         if (p.up_bias != nullptr) u = u + p.up_bias[n];
-        v[n % kQuantBlock] = silu(g) * u;
+        v[n % kQuantBlock] = activate(p.activation, g) * u;
         if (p.out != nullptr) p.out[std::int64_t{r} * dim + n] = v[n % kQuantBlock];
       }
       if (p.prepared_out != nullptr) quantise_block(v, prepared, r, b);
@@ -266,32 +273,78 @@ void gated_linear(Stream& s, const GatedLinearParams& p) {
 
 // --- rows ------------------------------------------------------------------------------------------------
 
-/// Sum of squares over 16 lanes by fma; inverse = 1 / sqrt(sum / dim + eps);
-/// out = (x * inverse) * (weight + offset).
-void rms_norm(Stream&, const RmsNormParams& p) {
+/// The mean of kLayer: the sum over 16 lanes / dim. kRms has 0 in its place.
+float norm_mean(const NormParams& p, const float* x) {
+  if (p.kind == NormKind::kRms) return 0.0f;
+  float lanes[kLanes] = {};
+  for (std::int32_t i = 0; i < p.dim; ++i) lanes[i % kLanes] += x[i];
+  return fold_lanes(lanes) / static_cast<float>(p.dim);
+}
+
+/// c = x - mean; the sum of its squares over 16 lanes by fma; inverse = 1 / sqrt(sum / dim + eps);
+/// out = (c * inverse) * (weight + offset) (+ bias).
+void norm_part(const NormParams& p, std::int32_t r, std::int32_t g) {
+  const float* x = p.x + r * p.x_stride + std::int64_t{g} * p.dim;
+  const float* weight = p.weight + g * p.weight_stride;
+  const float mean = norm_mean(p, x);
+  float lanes[kLanes] = {};
+  for (std::int32_t i = 0; i < p.dim; ++i)
+    lanes[i % kLanes] = fma(x[i] - mean, x[i] - mean, lanes[i % kLanes]);
+  const float inverse = 1.0f / __builtin_sqrtf(fold_lanes(lanes) / static_cast<float>(p.dim) + p.eps);
+  const auto value = [&](std::int32_t i) {
+    const float v = ((x[i] - mean) * inverse) * (weight[i] + p.weight_offset);
+    return p.bias != nullptr ? v + p.bias[i] : v;
+  };
+  float* out = p.out + r * p.out_stride + std::int64_t{g} * p.dim;
+  for (std::int32_t i = 0; p.out != nullptr && i < p.dim; ++i) out[i] = value(i);
+  if (p.prepared == nullptr) return;
+  const QuantisedRows prepared = quantised_rows(p.prepared, p.rows, p.dim);
+  for (int b = 0; b < p.dim / kQuantBlock; ++b) {
+    float v[kQuantBlock];
+    for (int i = 0; i < kQuantBlock; ++i) v[i] = value(b * kQuantBlock + i);
+    quantise_block(v, prepared, r, b);
+  }
+}
+
+void norm(Stream&, const NormParams& p) {
   for (std::int32_t r = 0; r < p.rows; ++r) {
-    const float* x = p.x + std::int64_t{r} * p.dim;
-    float lanes[kLanes] = {};
-    for (std::int32_t i = 0; i < p.dim; ++i) lanes[i % kLanes] = fma(x[i], x[i], lanes[i % kLanes]);
-    const float mean = fold_lanes(lanes) / static_cast<float>(p.dim);
-    const float inverse = 1.0f / __builtin_sqrtf(mean + p.eps);
-    const auto value = [&](std::int32_t i) { return (x[i] * inverse) * (p.weight[i] + p.weight_offset); };
-    for (std::int32_t i = 0; p.out != nullptr && i < p.dim; ++i) p.out[std::int64_t{r} * p.dim + i] = value(i);
-    if (p.prepared == nullptr) continue;
-    const QuantisedRows prepared = quantised_rows(p.prepared, p.rows, p.dim);
-    for (int b = 0; b < p.dim / kQuantBlock; ++b) {
-      float v[kQuantBlock];
-      for (int i = 0; i < kQuantBlock; ++i) v[i] = value(b * kQuantBlock + i);
-      quantise_block(v, prepared, r, b);
+    for (std::int32_t g = 0; g < p.groups; ++g) norm_part(p, r, g);
+  }
+}
+
+void rms_norm(Stream& s, const RmsNormParams& p) { norm(s, whole_rows(p)); }
+
+void gate_mul(Stream&, const GateMulParams& p) {
+  for (std::int32_t r = 0; r < p.rows; ++r) {
+    for (std::int32_t i = 0; i < p.dim; ++i) {
+      const float gate = activate(p.activation, p.gate[r * p.in_stride + i]);
+      p.out[std::int64_t{r} * p.dim + i] = gate * p.up[r * p.in_stride + i];
     }
   }
 }
 
-void silu_mul(Stream&, const SiluMulParams& p) {
+void add_scaled(Stream&, const AddScaledParams& p) {
+  for (std::int64_t i = 0; i < p.count; ++i) p.x[i] = fma(p.y[i], p.scale, p.x[i]);
+}
+
+void scale_rows(Stream&, const ScaleRowsParams& p) {
   for (std::int32_t r = 0; r < p.rows; ++r) {
+    for (std::int32_t i = 0; i < p.dim; ++i) p.x[r * p.x_stride + i] = p.x[r * p.x_stride + i] * p.scales[r];
+  }
+}
+
+/// tanh(v * inverse) * cap, inverse = 1 / cap.
+float soft_capped(float v, float cap) { return tanh(v * (1.0f / cap)) * cap; }
+
+void scale_logits(Stream&, const ScaleLogitsParams& p) {
+  for (std::int32_t r = 0; r < p.rows; ++r) {
+    float* x = p.x + r * p.x_stride;
     for (std::int32_t i = 0; i < p.dim; ++i) {
-      p.out[std::int64_t{r} * p.dim + i] = silu(p.gate[r * p.in_stride + i]) * p.up[r * p.in_stride + i];
+      x[i] = x[i] * p.scale;
+      if (p.softcap > 0.0f) x[i] = soft_capped(x[i], p.softcap);
     }
+    if (p.block_max != nullptr)
+      block_maxima(x, p.dim, p.block_max + std::int64_t{r} * ((p.dim + kBlockMax - 1) / kBlockMax));
   }
 }
 
@@ -454,6 +507,7 @@ Partial attend_split(const AttentionParams& p, const Query& query, std::int32_t 
       }
       if (has_token_scales(kv.dtype)) dot = dot * kv_scale(kv, plane, slot);
       e[j - tile] = dot * p.scale;
+      if (p.softcap > 0.0f) e[j - tile] = soft_capped(e[j - tile], p.softcap);
       max = e[j - tile] > max ? e[j - tile] : max;
     }
     const float c = exp(out.max - max);
@@ -535,6 +589,7 @@ const OpTable& scalar_ops() {
   static constexpr OpTable kTable = {
       .name = "cpu-scalar",
       .layout_id = kLayoutId,
+      .features = kFeatures,
       .packed_bytes = packed_bytes,
       .pack = pack,
       .prepared_bytes = prepared_bytes,
@@ -546,7 +601,11 @@ const OpTable& scalar_ops() {
       .gated_linear = gated_linear,
       .rope_kv_write = rope_kv_write,
       .attention = attention,
-      .silu_mul = silu_mul,
+      .gate_mul = gate_mul,
+      .norm = norm,
+      .add_scaled = add_scaled,
+      .scale_rows = scale_rows,
+      .scale_logits = scale_logits,
       .row_stats = row_stats,
       .gumbel_filter = gumbel_filter_scalar,
       .copy_blocks = copy_blocks,

@@ -22,6 +22,12 @@ inline void parallel_for(Stream& s, int items, F&& f) {
       items, [](void* context, int i) { (*static_cast<F*>(context))(i); }, &f);
 }
 
+/// act(gate) * up on a register of V, a trait of the instruction set.
+template <class V, class R>
+inline R gate_by(Activation activation, R gate, R up) {
+  return V::mul(activation == Activation::kSilu ? V::silu(gate) : V::gelu_tanh(gate), up);
+}
+
 /// For items that go by rows: see pool.h.
 template <class F>
 inline void parallel_for_rows(Stream& s, int items, F&& f) {
@@ -29,7 +35,8 @@ inline void parallel_for_rows(Stream& s, int items, F&& f) {
       items, [](void* context, int i) { (*static_cast<F*>(context))(i); }, &f, WorkerPool::Claims::kBothEnds);
 }
 
-/// f(begin, end) over ranges of [0, rows), all of about one size; one range, on this thread, when the work is small.
+/// f(begin, end) over ranges of [0, rows), all of about one size; one range, on this thread, when the work is
+/// small.
 template <class F>
 inline void parallel_rows(Stream& s, std::int32_t rows, std::int32_t elements_per_row, F&& f) {
   constexpr std::int64_t kElementsPerItem = 8192;  // a microsecond or two: some times what a region costs

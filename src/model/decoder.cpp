@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "math.h"
 #include "model/rope.h"
+#include "model/step.h"
 #include "model/weights.h"
 
 namespace barg::model {
@@ -16,11 +18,16 @@ constexpr std::size_t kAlign = 64;
 /// Where each buffer of a step lies in the workspace. Attention's and the feed-forward's share one region:
 /// neither outlives its half of a layer.
 struct Layout {
-  std::size_t x, h, cos, sin, prepared, attention;
+  std::size_t x, sub, h, rotations, query_scales, prepared, attention;
   std::size_t qkv, context;           // attention half
   std::size_t act, up, prepared_act;  // feed-forward half
   std::size_t total;
 };
+
+/// Whether both halves of a layer can add to the residual stream as they compute.
+bool adds_directly(const DecoderSpec& s) {
+  return s.norm_place == NormPlace::kBefore && s.residual_scale == 1;
+}
 
 Layout make_layout(const DecoderSpec& s, const ops::OpTable& ops, Recipe recipe, std::int32_t max_rows) {
   std::size_t at = 0;
@@ -34,9 +41,12 @@ Layout make_layout(const DecoderSpec& s, const ops::OpTable& ops, Recipe recipe,
   const std::int32_t q = s.num_q_heads * s.head_dim, kv = s.num_kv_heads * s.head_dim;
   Layout l{};
   l.x = floats(s.hidden);
+  l.sub = floats(adds_directly(s) ? 0 : s.hidden);
   l.h = floats(s.hidden);
-  l.cos = floats(s.rope.rotary_dim / 2);
-  l.sin = floats(s.rope.rotary_dim / 2);
+  std::int64_t angles = 0;
+  for (const RopeSpec& r : s.ropes) angles += r.rotary_dim / 2;
+  l.rotations = floats(2 * angles);
+  l.query_scales = floats(s.query_scale.beta != 0 ? 1 : 0);
   l.prepared = bytes(ops.prepared_bytes(max_rows, std::max(s.hidden, q), recipe));
   l.attention = bytes(ops.attention_workspace_bytes(max_rows, s.num_q_heads, s.head_dim));
   const std::size_t shared = at;
@@ -48,6 +58,30 @@ Layout make_layout(const DecoderSpec& s, const ops::OpTable& ops, Recipe recipe,
   l.prepared_act = bytes(ops.prepared_bytes(max_rows, s.ffn, recipe));
   l.total = std::max(attention_end, at);
   return l;
+}
+
+/// Refuses by name what the table cannot do.
+Result<void> check_features(const DecoderSpec& s, const ops::OpTable& ops) {
+  struct Need {
+    ops::Feature feature;
+    bool needed;
+    const char* what;
+  };
+  const Need needs[] = {
+      {ops::kFeatureNorms,
+       s.norm.kind != ops::NormKind::kRms || s.norm.bias || s.qk_norm != QkNorm::kNone || !adds_directly(s) ||
+           s.query_scale.beta != 0,
+       "norms or residual scales"},
+      {ops::kFeatureActivations, s.activation != ops::Activation::kSilu, "an activation"},
+      {ops::kFeatureSoftcap, s.attention_softcap > 0 || s.logit_softcap > 0 || s.logit_scale != 1,
+       "soft caps or logit scales"},
+  };
+  for (const Need& n : needs) {
+    if (!n.needed || (ops.features & n.feature) != 0) continue;
+    return fail(ErrorCode::kUnsupported,
+                s.architecture + " needs " + n.what + " that " + ops.name + " does not compute yet");
+  }
+  return {};
 }
 
 }  // namespace
@@ -67,32 +101,6 @@ Workspace& Workspace::operator=(Workspace&& o) noexcept {
   return *this;
 }
 
-/// Rows between two operations: as floats, prepared for the recipe, or both, as the readers want them.
-struct Rows {
-  float* x;
-  void* prepared;
-  bool ready = false;  ///< producers fill `prepared`; else linear prepares the rows there, from x
-
-  void* produced() const { return ready ? prepared : nullptr; }
-};
-
-/// Where a matrix product goes.
-struct Output {
-  float* y;
-  std::int64_t stride;
-  bool accumulate = false;
-  float* block_max = nullptr;
-};
-
-/// The buffers of one step and the batch they belong to.
-struct Step {
-  const ForwardBatch& batch;
-  std::int32_t rows;  ///< of the batch, or after keep_wanted() of those that are wanted
-  float *x, *cos, *sin, *qkv, *up;
-  Rows h, context, act;
-  void* attention;
-};
-
 struct Decoder::Impl {
   DecoderSpec spec;
   const ops::OpTable& ops;
@@ -102,65 +110,35 @@ struct Decoder::Impl {
   struct Place {
     std::size_t group, index;
   };
-  std::vector<Place> places;  ///< where each layer's KV is in ForwardBatch::groups
-  std::vector<float> frequencies;
+  std::vector<Place> places;                    ///< where each layer's KV is in ForwardBatch::groups
+  std::vector<std::vector<float>> frequencies;  ///< of each rope
   std::unique_ptr<Weights> weights;
   Observer observer;
 
   void forward(const ForwardBatch& batch, Workspace& workspace, float* hidden_out);
-  void attention_half(Step& s, std::int32_t layer);
-  void ffn_half(const Step& s, std::int32_t layer);
-  Rows gated(const Step& s, const LayerWeights& w, const Rows& h);
+  void mixer_half(Step& s, std::int32_t layer) const;
+  void feed_half(const Step& s, std::int32_t layer) const;
+  void attend(Step& s, std::int32_t layer, const Output& to) const;
+  void norm_heads(const Step& s, const LayerWeights& w) const;
+  void encode_positions(const Step& s) const;
 
-  bool reads_prepared(const ProjectionPart& p) const {
-    return ops::prepared_form(recipe, p.weight.dtype) != ops::Form::kF32;
+  StepOps step_ops() const { return {spec, ops, stream, recipe}; }
+
+  /// What a half reads: the norm of the stream, in the forms that `reader` wants, or the stream itself.
+  Rows half_input(const Step& s, const NormWeights& w, const Projection& reader) const {
+    if (spec.norm_place == NormPlace::kAfter) return {s.x, s.h.prepared};
+    const Rows h = step_ops().wanted(reader, s.h);
+    step_ops().norm(s.x, w, s.rows, h);
+    return h;
   }
 
-  /// `buffers` without those that no part of `p` reads: what a producer has to write. In recipe bf16 every
-  /// product rounds its rows itself.
-  Rows wanted(const Projection& p, const Rows& buffers) const {
-    if (recipe == Recipe::kBF16) return buffers;
-    Rows out{nullptr, nullptr, true};
-    for (const ProjectionPart& part : p.parts) {
-      if (reads_prepared(part))
-        out.prepared = buffers.prepared;
-      else
-        out.x = buffers.x;
-    }
-    return out;
-  }
-
-  /// The one way to multiply by a weight.
-  void linear(const ProjectionPart& p, const Rows& in, std::int32_t rows, const Output& out) {
-    ops.linear(stream, {.weight = p.weight,
-                        .recipe = recipe,
-                        .x = in.x,
-                        .rows = rows,
-                        .x_stride = p.weight.k,
-                        .bias = p.bias,
-                        .out = out.y,
-                        .out_stride = out.stride,
-                        .workspace = in.prepared,
-                        .prepared = in.ready && reads_prepared(p) ? in.prepared : nullptr,
-                        .accumulate = out.accumulate,
-                        .block_max = out.block_max});
-  }
-
-  /// x += W in, row-parallel: summed over the ranks, of which the first adds to the residual stream.
-  void add_projection(const Step& s, const Projection& p, const Rows& in) {
-    for (const ProjectionPart& part : p.parts) linear(part, in, s.rows, {s.x + part.out_offset, p.n, true});
-    ops.all_reduce(stream, {.x = s.x, .count = std::int64_t{s.rows} * spec.hidden, .rank = 0, .world = 1});
-  }
-
-  void norm(const Step& s, const float* weight, const Rows& to) {
-    ops.rms_norm(stream, {.x = s.x,
-                          .weight = weight,
-                          .weight_offset = 0,
-                          .eps = spec.rms_eps,
-                          .rows = s.rows,
-                          .dim = spec.hidden,
-                          .out = to.x,
-                          .prepared = to.produced()});
+  /// Brings a half's result from `sub` to the stream, if it is there.
+  void settle(const Step& s, const NormWeights& post) const {
+    if (adds_directly(spec)) return;
+    if (post.weight != nullptr) step_ops().norm(s.sub, post, s.rows, {s.sub, nullptr});
+    ops.add_scaled(
+        stream,
+        {.x = s.x, .y = s.sub, .scale = spec.residual_scale, .count = std::int64_t{s.rows} * spec.hidden});
   }
 
   /// Moves what the rest of the last layer reads of the wanted rows together: the others' K and V were all
@@ -183,25 +161,73 @@ struct Decoder::Impl {
   }
 };
 
+/// cos and sin of every rope, and what queries are scaled with, for the rows of the batch.
+void Decoder::Impl::encode_positions(const Step& s) const {
+  for (std::size_t i = 0; i < frequencies.size(); ++i) {
+    rope_rows(frequencies[i], static_cast<float>(spec.ropes[i].attention_factor), s.batch.positions, s.rows,
+              s.rotations[i].cos, s.rotations[i].sin);
+  }
+  if (spec.query_scale.beta == 0) return;
+  for (std::int32_t r = 0; r < s.rows; ++r) {
+    const auto passed =
+        static_cast<float>(s.batch.positions[r] / static_cast<std::int64_t>(spec.query_scale.length));
+    s.query_scales[r] = 1.0f + static_cast<float>(spec.query_scale.beta) * ops::log(1.0f + passed);
+  }
+}
+
+/// The norms of q and k, in place.
+void Decoder::Impl::norm_heads(const Step& s, const LayerWeights& w) const {
+  const bool row = spec.qk_norm == QkNorm::kRow;
+  const auto part = [&](float* x, const float* weight, std::int32_t heads) {
+    ops.norm(stream, {.kind = spec.norm.kind,
+                      .x = x,
+                      .x_stride = w.qkv.n,
+                      .weight = weight,
+                      .weight_stride = spec.qk_norm == QkNorm::kHeads || row ? 0 : spec.head_dim,
+                      .bias = nullptr,
+                      .weight_offset = spec.norm.offset,
+                      .eps = spec.norm.eps,
+                      .rows = s.rows,
+                      .groups = row ? 1 : heads,
+                      .dim = row ? heads * spec.head_dim : spec.head_dim,
+                      .out = x,
+                      .out_stride = w.qkv.n});
+  };
+  part(s.qkv, w.q_norm, spec.num_q_heads);
+  part(s.qkv + std::int64_t{spec.num_q_heads} * spec.head_dim, w.k_norm, spec.num_kv_heads);
+}
+
 /// Leaves nothing but the wanted rows in `s` where the layer is the last.
-void Decoder::Impl::attention_half(Step& s, std::int32_t layer) {
+void Decoder::Impl::attend(Step& s, std::int32_t layer, const Output& to) const {
+  const StepOps step = step_ops();
   const LayerWeights& w = weights->layers[static_cast<std::size_t>(layer)];
+  const LayerSpec& kind = spec.layers[static_cast<std::size_t>(layer)];
   const Place place = places[static_cast<std::size_t>(layer)];
   const GroupKv& group = s.batch.groups[place.group];
   const ops::KvLayerView& kv = group.layers[place.index];
   const std::int64_t q_width = std::int64_t{spec.num_q_heads} * spec.head_dim;
   const std::int64_t kv_width = std::int64_t{spec.num_kv_heads} * spec.head_dim;
-  const Rows h = wanted(w.qkv, s.h);
-  norm(s, w.attn_norm, h);
-  for (const ProjectionPart& part : w.qkv.parts) linear(part, h, s.rows, {s.qkv + part.out_offset, w.qkv.n});
+  const Rows h = half_input(s, w.attn_norm, w.qkv);
+  for (const ProjectionPart& part : w.qkv.parts)
+    step.linear(part, h, s.rows, {s.qkv + part.out_offset, w.qkv.n});
+  if (spec.qk_norm != QkNorm::kNone) norm_heads(s, w);
+  if (spec.query_scale.beta != 0) {
+    ops.scale_rows(stream, {.x = s.qkv,
+                            .x_stride = w.qkv.n,
+                            .scales = s.query_scales,
+                            .rows = s.rows,
+                            .dim = static_cast<std::int32_t>(q_width)});
+  }
+  const bool rotates = kind.rope >= 0;
+  const std::size_t rope = rotates ? static_cast<std::size_t>(kind.rope) : 0;
   ops.rope_kv_write(stream, {.q = s.qkv,
                              .k = s.qkv + q_width,
                              .v = s.qkv + q_width + kv_width,
                              .q_stride = w.qkv.n,
                              .kv_stride = w.qkv.n,
-                             .cos = s.cos,
-                             .sin = s.sin,
-                             .rotary_dim = spec.rope.rotary_dim,
+                             .cos = s.rotations[rope].cos,
+                             .sin = s.rotations[rope].sin,
+                             .rotary_dim = rotates ? spec.ropes[rope].rotary_dim : 0,
                              .num_q_heads = spec.num_q_heads,
                              .kv = kv,
                              .segments = group.segments.data(),
@@ -211,54 +237,48 @@ void Decoder::Impl::attention_half(Step& s, std::int32_t layer) {
   if (s.rows == 0) return;
   const std::vector<ops::Segment>& segments = last ? group.wanted_segments : group.segments;
   // Blocks of prepared rows do not straddle heads; where they would, linear prepares the rows itself.
-  const Rows context = spec.head_dim % 32 == 0 ? wanted(w.attn_out, s.context) : s.context;
+  const Rows context = spec.head_dim % 32 == 0 ? step.wanted(w.attn_out, s.context) : s.context;
   ops.attention(stream, {.q = s.qkv,
                          .q_stride = w.qkv.n,
                          .out = context.x,
                          .out_stride = q_width,
                          .scale = spec.attention_scale,
-                         .window = spec.layers[static_cast<std::size_t>(layer)].window,
+                         .window = kind.window,
                          .num_q_heads = spec.num_q_heads,
                          .kv = kv,
                          .segments = segments.data(),
                          .num_segments = static_cast<std::int32_t>(segments.size()),
                          .workspace = s.attention,
-                         .prepared = context.produced()});
-  add_projection(s, w.attn_out, context);
+                         .prepared = context.produced(),
+                         .softcap = spec.attention_softcap});
+  step.project(w.attn_out, context, s.rows, to);
 }
 
-/// silu(gate h) * up h. Fused where gate and up are stored alike.
-Rows Decoder::Impl::gated(const Step& s, const LayerWeights& w, const Rows& h) {
-  const ProjectionPart &gate = w.gate_up.parts[0], &up = w.gate_up.parts[1];
-  if (gate.weight.dtype == up.weight.dtype) {
-    const Rows act = wanted(w.down, s.act);
-    ops.gated_linear(stream, {.gate = gate.weight,
-                              .up = up.weight,
-                              .recipe = recipe,
-                              .x = h.x,
-                              .rows = s.rows,
-                              .x_stride = spec.hidden,
-                              .gate_bias = gate.bias,
-                              .up_bias = up.bias,
-                              .out = act.x,
-                              .prepared_out = act.produced(),
-                              .workspace = h.prepared,
-                              .prepared = h.produced()});
-    return act;
-  }
-  linear(gate, h, s.rows, {s.act.x, spec.ffn});
-  linear(up, h, s.rows, {s.up, spec.ffn});
-  ops.silu_mul(
-      stream,
-      {.gate = s.act.x, .up = s.up, .in_stride = spec.ffn, .rows = s.rows, .dim = spec.ffn, .out = s.act.x});
-  return s.act;
-}
-
-void Decoder::Impl::ffn_half(const Step& s, std::int32_t layer) {
+void Decoder::Impl::mixer_half(Step& s, std::int32_t layer) const {
   const LayerWeights& w = weights->layers[static_cast<std::size_t>(layer)];
-  const Rows h = wanted(w.gate_up, s.h);
-  norm(s, w.ffn_norm, h);
-  add_projection(s, w.down, gated(s, w, h));
+  const bool direct = adds_directly(spec);
+  const Output to{direct ? s.x : s.sub, spec.hidden, direct};
+  switch (spec.layers[static_cast<std::size_t>(layer)].mixer) {
+    case MixerKind::kAttention:
+      attend(s, layer, to);
+  }
+  if (s.rows == 0 || spec.norm_place == NormPlace::kParallel) return;  // the other half reads the same stream
+  settle(s, w.attn_post_norm);
+}
+
+void Decoder::Impl::feed_half(const Step& s, std::int32_t layer) const {
+  const StepOps step = step_ops();
+  const LayerWeights& w = weights->layers[static_cast<std::size_t>(layer)];
+  const bool parallel = spec.norm_place == NormPlace::kParallel;
+  const bool direct = adds_directly(spec) || parallel;
+  const Output to{direct ? s.x : s.sub, spec.hidden, direct};
+  switch (spec.layers[static_cast<std::size_t>(layer)].feed) {
+    case FeedKind::kDense: {
+      const Rows h = half_input(s, parallel ? w.attn_norm : w.ffn_norm, w.gate_up);
+      step.project(w.down, step.gated(s, w.gate_up, w.down, h), s.rows, to);
+    }
+  }
+  settle(s, w.ffn_post_norm);
 }
 
 void Decoder::Impl::forward(const ForwardBatch& batch, Workspace& workspace, float* hidden_out) {
@@ -270,15 +290,22 @@ void Decoder::Impl::forward(const ForwardBatch& batch, Workspace& workspace, flo
   Step s{.batch = batch,
          .rows = batch.rows,
          .x = f(l.x),
-         .cos = f(l.cos),
-         .sin = f(l.sin),
+         .sub = f(l.sub),
+         .rotations = {},
+         .query_scales = f(l.query_scales),
          .qkv = f(l.qkv),
          .up = f(l.up),
          .h = {f(l.h), base + l.prepared},
          .context = {f(l.context), base + l.prepared},
          .act = {f(l.act), base + l.prepared_act},
          .attention = base + l.attention};
-  rope_rows(frequencies, batch.positions, batch.rows, s.cos, s.sin);
+  float* angles = f(l.rotations);
+  for (std::size_t i = 0; i < frequencies.size(); ++i) {
+    const std::size_t count = static_cast<std::size_t>(batch.rows) * frequencies[i].size();
+    s.rotations[i] = {angles, angles + count};
+    angles += 2 * count;
+  }
+  encode_positions(s);
   ops.embed(stream, {.table = weights->embedding,
                      .ids = batch.tokens,
                      .rows = batch.rows,
@@ -286,12 +313,12 @@ void Decoder::Impl::forward(const ForwardBatch& batch, Workspace& workspace, flo
                      .out = s.x});
   observe(-1, s);
   for (std::int32_t i = 0; i < spec.num_layers; ++i) {
-    attention_half(s, i);
+    mixer_half(s, i);
     if (s.rows == 0) return;
-    ffn_half(s, i);
+    feed_half(s, i);
     observe(i, s);
   }
-  norm(s, weights->final_norm, {hidden_out, nullptr});
+  step_ops().norm(s.x, weights->final_norm, s.rows, {hidden_out, nullptr});
 }
 
 Decoder::Decoder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -302,6 +329,8 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const ModelFiles& files, const op
                                                const Progress& progress) {
   auto spec = files.spec();
   if (!spec) return std::unexpected(spec.error());
+  if (auto ok = check_features(*spec, ops); !ok) return std::unexpected(ok.error());
+  fix_context(*spec, options.context > 0 ? options.context : spec->max_positions);
   auto weights = load_weights(*spec, files, ops, stream, options.recipe, progress);
   if (!weights) return std::unexpected(weights.error());
   auto groups = layer_groups(*spec);
@@ -310,7 +339,8 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const ModelFiles& files, const op
     for (std::size_t i = 0; i < groups[g].layers.size(); ++i)
       places[static_cast<std::size_t>(groups[g].layers[i])] = {g, i};
   }
-  auto frequencies = rope_frequencies(spec->rope);
+  std::vector<std::vector<float>> frequencies;
+  for (const RopeSpec& r : spec->ropes) frequencies.push_back(rope_frequencies(r));
   auto impl =
       std::make_unique<Impl>(std::move(*spec), ops, stream, options.recipe, std::move(groups),
                              std::move(places), std::move(frequencies), std::move(*weights), Observer{});
@@ -320,6 +350,7 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const ModelFiles& files, const op
 Result<std::uint64_t> Decoder::weight_bytes(const ModelFiles& files, const ops::OpTable& ops, Recipe recipe) {
   auto spec = files.spec();
   if (!spec) return std::unexpected(spec.error());
+  if (auto ok = check_features(*spec, ops); !ok) return std::unexpected(ok.error());
   return plan_weights(*spec, files, ops, recipe);
 }
 
@@ -348,7 +379,18 @@ void Decoder::logits(const float* hidden, std::int32_t rows, Workspace& workspac
   CHECK(l.total <= workspace.size());
   const Projection& p = impl_->weights->output;
   auto* x = const_cast<float*>(hidden);  // read only
-  impl_->linear(p.parts[0], {x, workspace.data() + l.prepared}, rows, {out, p.n, false, block_max});
+  const DecoderSpec& spec = impl_->spec;
+  const bool scaled = spec.logit_scale != 1 || spec.logit_softcap > 0;
+  impl_->step_ops().linear(p.parts[0], {x, workspace.data() + l.prepared}, rows,
+                           {out, p.n, false, scaled ? nullptr : block_max});
+  if (!scaled) return;
+  impl_->ops.scale_logits(impl_->stream, {.x = out,
+                                          .x_stride = p.n,
+                                          .rows = rows,
+                                          .dim = p.n,
+                                          .scale = spec.logit_scale,
+                                          .softcap = spec.logit_softcap,
+                                          .block_max = block_max});
 }
 
 void Decoder::set_observer(Observer observer) { impl_->observer = std::move(observer); }

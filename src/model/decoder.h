@@ -26,6 +26,7 @@ namespace barg::model {
 
 struct DecoderOptions {
   Recipe recipe = Recipe::kF32;
+  std::int32_t context = 0;  ///< the longest sequence that will be served (fix_context); 0: max_positions
 };
 
 /// Scratch of one forward pass: one aligned allocation, reused step after step. Movable.

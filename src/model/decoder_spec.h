@@ -4,7 +4,7 @@
 //
 // Invariants of a spec that ModelFiles::spec() returned: every size is positive and small enough that
 // products fit 63 bits, q heads are a multiple of kv heads, head_dim and rotary_dim are even, layers has
-// num_layers rows. Plain data; any thread.
+// num_layers rows, each with a rope that is there. Plain data; any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,52 @@
 namespace barg::model {
 
 struct RopeSpec {
-  enum class Kind : std::uint8_t { kDefault, kLinear, kLlama3 };
+  enum class Kind : std::uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongRope, kProportional };
   Kind kind = Kind::kDefault;
   double theta = 10000;
   std::int32_t rotary_dim = 0;        ///< even, <= head_dim; pairs are (i, i + rotary_dim/2)
-  double factor = 1;                  ///< linear, llama3
+  double factor = 1;                  ///< linear, dynamic, llama3, yarn, proportional
   double low_freq_factor = 1;         ///< llama3
   double high_freq_factor = 4;        ///< llama3
-  double original_max_positions = 0;  ///< llama3
-  std::vector<float> divisors;        ///< [rotary_dim/2] of `rope_freqs.weight`, or empty
+  double original_max_positions = 0;  ///< dynamic, llama3, yarn, longrope
+  double beta_fast = 32;              ///< yarn
+  double beta_slow = 1;               ///< yarn
+  bool truncate = true;               ///< yarn: the ramp begins and ends at whole frequencies
+  double rotated_share = 1;           ///< proportional: of the frequencies; the others stand still
+  double attention_factor = 1;        ///< yarn, longrope: cos and sin are multiplied by it
+  std::vector<float> divisors;  ///< [rotary_dim/2] of `rope_freqs.weight` or longrope's choice, or empty
+  /// longrope: the divisors for contexts up to and above original_max_positions; which of them holds, and
+  /// what dynamic makes of theta, is decided once for the context that is served (fix_context, rope.h).
+  std::vector<float> short_divisors, long_divisors;
 };
+
+/// What lets the tokens of a layer see each other.
+enum class MixerKind : std::uint8_t { kAttention };
+
+/// What is done to each token alone.
+enum class FeedKind : std::uint8_t { kDense };
 
 struct LayerSpec {
   std::int32_t window = 0;  ///< keys visible to a query including itself; 0 = all
+  std::int32_t rope = 0;    ///< index into DecoderSpec::ropes; -1: positions are not encoded
+  MixerKind mixer = MixerKind::kAttention;
+  FeedKind feed = FeedKind::kDense;
 };
+
+struct NormSpec {
+  ops::NormKind kind = ops::NormKind::kRms;
+  float eps = 0;
+  float offset = 0;   ///< 1 for (1 + w) norms
+  bool bias = false;  ///< of the norms of whole rows
+};
+
+/// Where a half of a layer (mixer or feed-forward, f) is normed: x += f(norm(x)); x += norm(f(x));
+/// x += norm(f(norm(x))); or both halves read one norm of the same x.
+enum class NormPlace : std::uint8_t { kBefore, kAfter, kAround, kParallel };
+
+/// Norms of q and k before rotation: each head alone, with weights [head_dim] for all or for each head of its
+/// own (stored as one tensor, or as one a head), or all heads as one row.
+enum class QkNorm : std::uint8_t { kNone, kHeads, kOwnHeads, kOwnHeadsApart, kRow };
 
 struct DecoderSpec {
   std::string family;        ///< row of the family table: "llama", "mistral"
@@ -42,23 +74,44 @@ struct DecoderSpec {
   std::int32_t ffn = 0;
   std::int32_t vocab_rows = 0;     ///< rows of the embedding; the tokenizer may know fewer ids
   std::int32_t max_positions = 0;  ///< the model's own context length
-  float rms_eps = 0;
-  float attention_scale = 0;  ///< 1/sqrt(head_dim) for Llama
+  NormSpec norm;
+  NormPlace norm_place = NormPlace::kBefore;
+  QkNorm qk_norm = QkNorm::kNone;
+  ops::Activation activation = ops::Activation::kSilu;
+  float attention_scale = 0;    ///< 1/sqrt(head_dim) for Llama
+  float attention_softcap = 0;  ///< 0: none
+  float logit_softcap = 0;      ///< 0: none
+  float logit_scale = 1;
   float embedding_scale = 1;
+  float residual_scale = 1;  ///< of what is added to the residual stream
+  /// A rotated query at position p is multiplied by 1 + beta ln(1 + floor(p / length)); beta 0: it is not.
+  struct QueryScale {
+    double beta = 0, length = 1;
+  } query_scale;
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;
-  bool tied = false;         ///< the output projection is the embedding
-  bool permuted_qk = false;  ///< the file's q/k rows are in interleaved rope order (GGUF "llama")
-  RopeSpec rope;
+  bool tied = false;           ///< the output projection is the embedding
+  bool fused_qkv = false;      ///< the file has q, k and v as one tensor, attn_qkv
+  bool fused_gate_up = false;  ///< the file's ffn_up holds gate, then up
+  /// So many rows at the head of each head of the file's q and k are in interleaved rope order, and are put
+  /// in order of halves as they are packed; 0: none. (head_dim in GGUF "llama", rotary_dim where the model
+  /// itself rotates neighbours.)
+  std::int32_t interleaved_qk = 0;
+  std::vector<RopeSpec> ropes;  ///< 1 to kMaxRopes
   std::vector<LayerSpec> layers;
 };
+
+inline constexpr std::size_t kMaxRopes = 2;
 
 /// Layers with the same state (kind, window, heads, head size) share a group; ordered by first layer.
 std::vector<LayerGroup> layer_groups(const DecoderSpec& spec);
 
 /// Bytes of K and V one token costs while every layer still holds it (no per-block padding).
 std::uint64_t kv_bytes_per_token(const DecoderSpec& spec, DType kv_dtype);
+
+/// Every field that reaches K and V, as bytes: equal facts and weights mean equal KV.
+std::string spec_facts(const DecoderSpec& spec);
 
 /// Weights as numbers, from the spec alone (tied embeddings counted once).
 std::uint64_t parameter_count(const DecoderSpec& spec);

@@ -10,7 +10,25 @@ namespace {
 
 constexpr Family kFamilies[] = {
     {"llama", "LlamaForCausalLM", "llama", llama_from_hf, llama_from_gguf},
+    {"smollm3", "SmolLM3ForCausalLM", "smollm3", smollm3_from_hf, smollm3_from_gguf},
     {"mistral", "MistralForCausalLM", nullptr, mistral_from_hf, nullptr},
+    {"ministral3", "Ministral3ForCausalLM", "mistral3", ministral3_from_hf, ministral3_from_gguf},
+    {"ministral3", "Mistral3ForConditionalGeneration", nullptr, ministral3_from_hf, nullptr},
+    {"qwen2", "Qwen2ForCausalLM", "qwen2", qwen2_from_hf, qwen2_from_gguf},
+    {"qwen3", "Qwen3ForCausalLM", "qwen3", qwen3_from_hf, qwen3_from_gguf},
+    {"gemma", "GemmaForCausalLM", "gemma", gemma_from_hf, gemma_from_gguf},
+    {"gemma2", "Gemma2ForCausalLM", "gemma2", gemma2_from_hf, gemma2_from_gguf, &kGemmaNames},
+    {"gemma3", "Gemma3ForCausalLM", "gemma3", gemma3_from_hf, gemma3_from_gguf, &kGemmaNames},
+    {"gemma3", "Gemma3ForConditionalGeneration", nullptr, gemma3_from_hf, nullptr, &kGemmaNames},
+    {"phi3", "Phi3ForCausalLM", "phi3", phi3_from_hf, phi3_from_gguf},
+    {"olmo2", "Olmo2ForCausalLM", "olmo2", olmo2_from_hf, olmo2_from_gguf, &kOlmo2Names},
+    {"olmo3", "Olmo3ForCausalLM", nullptr, olmo3_from_hf, nullptr, &kOlmo2Names},
+    {"granite", "GraniteForCausalLM", "granite", granite_from_hf, granite_from_gguf},
+    {"cohere", "CohereForCausalLM", "command-r", cohere_from_hf, cohere_from_gguf},
+    {"cohere2", "Cohere2ForCausalLM", "cohere2", cohere2_from_hf, cohere2_from_gguf},
+    {"glm", "GlmForCausalLM", nullptr, glm_from_hf, nullptr},
+    {"glm4", "Glm4ForCausalLM", "glm4", glm4_from_hf, glm4_from_gguf, &kGlm4Names},
+    {"stablelm", "StableLmForCausalLM", "stablelm", stablelm_from_hf, stablelm_from_gguf, &kStableLmNames},
 };
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
@@ -19,7 +37,70 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return out + "]";
 }
 
+struct TensorList {
+  const DecoderSpec& s;
+  std::string blk;
+  std::vector<RequiredTensor> out;
+
+  void matrix(const char* name, std::int64_t n, std::int64_t k, bool bias) {
+    out.push_back({blk + name + ".weight", {n, k}});
+    if (bias) out.push_back({blk + name + ".bias", {n}});
+  }
+  void norm(const char* name) {
+    out.push_back({blk + name + ".weight", {s.hidden}});
+    if (s.norm.bias) out.push_back({blk + name + ".bias", {s.hidden}});
+  }
+  void head_norm(const std::string& name, std::int64_t heads) {
+    const std::int64_t d = s.head_dim;
+    if (s.qk_norm == QkNorm::kHeads) out.push_back({blk + name + ".weight", {d}});
+    if (s.qk_norm == QkNorm::kOwnHeads) out.push_back({blk + name + ".weight", {heads, d}});
+    if (s.qk_norm == QkNorm::kRow) out.push_back({blk + name + ".weight", {heads * d}});
+    for (std::int64_t i = 0; s.qk_norm == QkNorm::kOwnHeadsApart && i < heads; ++i)
+      out.push_back({blk + name + "." + std::to_string(i) + ".weight", {d}});
+  }
+  void attention() {
+    const std::int64_t h = s.hidden, q = std::int64_t{s.num_q_heads} * s.head_dim,
+                       kv = std::int64_t{s.num_kv_heads} * s.head_dim;
+    if (s.fused_qkv) {
+      matrix("attn_qkv", q + 2 * kv, h, s.qkv_bias);
+    } else {
+      matrix("attn_q", q, h, s.qkv_bias);
+      matrix("attn_k", kv, h, s.qkv_bias);
+      matrix("attn_v", kv, h, s.qkv_bias);
+    }
+    head_norm("attn_q_norm", s.num_q_heads);
+    head_norm("attn_k_norm", s.num_kv_heads);
+    matrix("attn_output", h, q, s.o_bias);
+  }
+  void dense() {
+    const std::int64_t i = s.ffn;
+    if (!s.fused_gate_up) matrix("ffn_gate", i, s.hidden, s.mlp_bias);
+    matrix("ffn_up", s.fused_gate_up ? 2 * i : i, s.hidden, s.mlp_bias);
+    matrix("ffn_down", s.hidden, i, s.mlp_bias);
+  }
+  void layer(std::int32_t i) {
+    blk = "blk." + std::to_string(i) + ".";
+    const NormPlace place = s.norm_place;
+    if (place != NormPlace::kAfter) norm("attn_norm");
+    if (place == NormPlace::kBefore || place == NormPlace::kAround) norm("ffn_norm");
+    if (place == NormPlace::kAfter || place == NormPlace::kAround) {
+      norm("post_attention_norm");
+      norm("post_ffw_norm");
+    }
+    switch (s.layers[static_cast<std::size_t>(i)].mixer) {
+      case MixerKind::kAttention:
+        attention();
+    }
+    switch (s.layers[static_cast<std::size_t>(i)].feed) {
+      case FeedKind::kDense:
+        dense();
+    }
+  }
+};
+
 }  // namespace
+
+std::span<const Family> families() { return kFamilies; }
 
 const Family* find_hf_family(std::string_view architecture) {
   for (const Family& f : kFamilies) {
@@ -52,37 +133,27 @@ std::string known_gguf_architectures() {
 }
 
 std::vector<RequiredTensor> required_tensors(const DecoderSpec& s) {
-  const std::int64_t h = s.hidden, q = std::int64_t{s.num_q_heads} * s.head_dim,
-                     kv = std::int64_t{s.num_kv_heads} * s.head_dim;
-  std::vector<RequiredTensor> out;
-  out.push_back({"token_embd.weight", {s.vocab_rows, h}});
-  if (!s.tied) out.push_back({"output.weight", {s.vocab_rows, h}});
-  out.push_back({"output_norm.weight", {h}});
-  for (std::int32_t i = 0; i < s.num_layers; ++i) {
-    const std::string blk = "blk." + std::to_string(i) + ".";
-    const auto matrix = [&](const char* name, std::int64_t n, std::int64_t k, bool bias) {
-      out.push_back({blk + name + ".weight", {n, k}});
-      if (bias) out.push_back({blk + name + ".bias", {n}});
-    };
-    out.push_back({blk + "attn_norm.weight", {h}});
-    matrix("attn_q", q, h, s.qkv_bias);
-    matrix("attn_k", kv, h, s.qkv_bias);
-    matrix("attn_v", kv, h, s.qkv_bias);
-    matrix("attn_output", h, q, s.o_bias);
-    out.push_back({blk + "ffn_norm.weight", {h}});
-    matrix("ffn_gate", s.ffn, h, s.mlp_bias);
-    matrix("ffn_up", s.ffn, h, s.mlp_bias);
-    matrix("ffn_down", h, s.ffn, s.mlp_bias);
-  }
-  return out;
+  TensorList list{s, {}, {}};
+  list.out.push_back({"token_embd.weight", {s.vocab_rows, s.hidden}});
+  if (!s.tied) list.out.push_back({"output.weight", {s.vocab_rows, s.hidden}});
+  list.norm("output_norm");
+  for (std::int32_t i = 0; i < s.num_layers; ++i) list.layer(i);
+  return std::move(list.out);
 }
 
 Result<void> check_tensors(const DecoderSpec& spec, const ModelFiles& files) {
-  // Each layer needs nine tensors, so a config that promises more layers than the file holds stops here,
+  // Each layer needs several tensors, so a config that promises more layers than the file holds stops here,
   // before a list of them is made.
   if (static_cast<std::uint64_t>(spec.num_layers) > files.tensors().size()) {
     return fail(ErrorCode::kBadFile, "the config promises " + std::to_string(spec.num_layers) +
                                          " layers but there are only " +
+                                         std::to_string(files.tensors().size()) + " tensors");
+  }
+  if (spec.qk_norm == QkNorm::kOwnHeadsApart &&
+      static_cast<std::uint64_t>(spec.num_layers) * static_cast<std::uint64_t>(spec.num_q_heads) >
+          files.tensors().size()) {
+    return fail(ErrorCode::kBadFile, "the config promises a norm for each of " +
+                                         std::to_string(spec.num_q_heads) + " heads but there are only " +
                                          std::to_string(files.tensors().size()) + " tensors");
   }
   for (const RequiredTensor& need : required_tensors(spec)) {
@@ -101,8 +172,9 @@ Result<void> check_no_more_tensors(const DecoderSpec& spec, const ModelFiles& fi
   for (RequiredTensor& need : required_tensors(spec)) known.insert(std::move(need.name));
   for (const Tensor& t : files.tensors()) {
     if (t.name.starts_with("blk.") && !known.contains(t.name)) {
-      return fail(ErrorCode::kUnsupported, "tensor " + printable(t.name) + " is not part of a " + spec.family +
-                                               " model of " + std::to_string(spec.num_layers) + " layers");
+      return fail(ErrorCode::kUnsupported, "tensor " + printable(t.name) + " is not part of a " +
+                                               spec.family + " model of " + std::to_string(spec.num_layers) +
+                                               " layers");
     }
   }
   return {};

@@ -5,8 +5,10 @@
 // with the tensors' shapes is checked afterwards, for every family alike (check_tensors).
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "barg/result.h"
 #include "model/decoder_spec.h"
@@ -25,14 +27,23 @@ struct FamilyInput {
 
 using SpecBuilder = Result<DecoderSpec> (*)(const FamilyInput& input);
 
+/// A Hugging Face name inside of a layer without its last part ("self_attn.q_proj") and the canonical one
+/// ("attn_q"). A `*` stands for a number, the same in both.
+struct TensorName {
+  std::string_view hf, canonical;
+};
+using TensorNames = std::span<const TensorName>;
+
 struct Family {
   const char* name;               ///< "llama"
   const char* hf_architecture;    ///< "LlamaForCausalLM", nullptr if none
   const char* gguf_architecture;  ///< "llama", nullptr if none
   SpecBuilder from_hf;
   SpecBuilder from_gguf;
+  const TensorNames* hf_names = nullptr;  ///< where they differ from the usual ones (hf_model.cpp)
 };
 
+std::span<const Family> families();
 const Family* find_hf_family(std::string_view architecture);
 const Family* find_gguf_family(std::string_view architecture);
 /// "LlamaForCausalLM, MistralForCausalLM" for messages.
@@ -41,16 +52,88 @@ std::string known_gguf_architectures();
 
 // Shared parts of builders.
 
+/// How a config.json of a family spells its rope, and what it leaves out.
+struct HfRope {
+  std::string_view layer_type = "";  ///< of rope_parameters that are one object for each layer type
+  std::string_view theta_key = "rope_theta";
+  double theta = 10000;
+  double share = 1;    ///< partial_rotary_factor
+  bool scaled = true;  ///< false: rope_scaling is about other layers
+};
+
+/// The same for the rest.
+struct HfShape {
+  std::string_view eps_key = "rms_norm_eps";
+  double eps = 1e-6;
+  std::int32_t head_dim = 0;  ///< 0: hidden_size / num_attention_heads
+  std::string_view activation_key = "hidden_act";
+  ops::Activation activation = ops::Activation::kSilu;
+  HfRope rope = {};
+};
+
+struct GgufShape {
+  std::string_view eps_key = "attention.layer_norm_rms_epsilon";
+  bool interleaved = false;     ///< q and k rows of the file (ggml's NORM rope)
+  std::int32_t full_every = 0;  ///< of layers with a window, each such is without (1-based); 0: none is
+  std::span<const std::string_view> knows = {};  ///< keys that the family reads and others must not have
+};
+
 /// Sizes, eps, rope, biases and layers common to llama-like families.
-Result<DecoderSpec> llama_like_from_hf(const FamilyInput& input);
-Result<DecoderSpec> llama_like_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> llama_like_from_hf(const FamilyInput& input, const HfShape& shape = {});
+Result<DecoderSpec> llama_like_from_gguf(const FamilyInput& input, const GgufShape& shape = {});
 /// `rope_parameters` (transformers 5) or `rope_theta` with `rope_scaling` (4). Problems go to input.fields.
-RopeSpec rope_from_hf(const FamilyInput& input, std::int32_t rotary_dim);
-RopeSpec rope_from_gguf(const FamilyInput& input, std::int32_t rotary_dim);
+RopeSpec rope_from_hf(const FamilyInput& input, std::int32_t head_dim, const HfRope& style = {});
+RopeSpec rope_from_gguf(const FamilyInput& input, std::int32_t head_dim);
+/// Sets the ropes, and the context that yarn and dynamic stretch the model to.
+void set_rotary(DecoderSpec& spec, std::vector<RopeSpec> ropes);
+/// Every layer with `window`, but for layers full_every - 1, 2 full_every - 1, ... (0: no such).
+std::vector<LayerSpec> window_layers(std::int32_t num_layers, std::int32_t window, std::int32_t full_every);
+/// `layer_types` or attention.sliding_window_pattern if given, else window_layers.
+std::vector<LayerSpec> layers_from_hf(const FamilyInput& input, std::int32_t num_layers, std::int32_t window,
+                                      std::int32_t full_every = 0);
+std::vector<LayerSpec> layers_from_gguf(const FamilyInput& input, std::int32_t num_layers,
+                                        std::int32_t window, std::int32_t full_every = 0);
+/// sliding_window; 0 where it is null, `fallback` where it is missing.
+std::int32_t window_from_hf(const FamilyInput& input, std::int32_t fallback);
+/// "KEY: VALUE is not supported yet (known: ...)".
+void refuse_value(FieldReader& fields, std::string_view key, const std::string& value, const char* known);
+
+// The families, each in its file.
 
 Result<DecoderSpec> llama_from_hf(const FamilyInput& input);
 Result<DecoderSpec> llama_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> smollm3_from_hf(const FamilyInput& input);
+Result<DecoderSpec> smollm3_from_gguf(const FamilyInput& input);
 Result<DecoderSpec> mistral_from_hf(const FamilyInput& input);
+Result<DecoderSpec> ministral3_from_hf(const FamilyInput& input);
+Result<DecoderSpec> ministral3_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> qwen2_from_hf(const FamilyInput& input);
+Result<DecoderSpec> qwen2_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> qwen3_from_hf(const FamilyInput& input);
+Result<DecoderSpec> qwen3_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> gemma_from_hf(const FamilyInput& input);
+Result<DecoderSpec> gemma_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> gemma2_from_hf(const FamilyInput& input);
+Result<DecoderSpec> gemma2_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> gemma3_from_hf(const FamilyInput& input);
+Result<DecoderSpec> gemma3_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> phi3_from_hf(const FamilyInput& input);
+Result<DecoderSpec> phi3_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> olmo2_from_hf(const FamilyInput& input);
+Result<DecoderSpec> olmo2_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> olmo3_from_hf(const FamilyInput& input);
+Result<DecoderSpec> granite_from_hf(const FamilyInput& input);
+Result<DecoderSpec> granite_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> cohere_from_hf(const FamilyInput& input);
+Result<DecoderSpec> cohere_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> cohere2_from_hf(const FamilyInput& input);
+Result<DecoderSpec> cohere2_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> glm_from_hf(const FamilyInput& input);
+Result<DecoderSpec> glm4_from_hf(const FamilyInput& input);
+Result<DecoderSpec> glm4_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> stablelm_from_hf(const FamilyInput& input);
+Result<DecoderSpec> stablelm_from_gguf(const FamilyInput& input);
+extern const TensorNames kGemmaNames, kOlmo2Names, kGlm4Names, kStableLmNames;
 
 /// Every tensor the spec needs, by canonical name with its shape.
 struct RequiredTensor {
@@ -60,8 +143,8 @@ struct RequiredTensor {
 std::vector<RequiredTensor> required_tensors(const DecoderSpec& spec);
 /// Fails on the first tensor that is missing or misshapen.
 Result<void> check_tensors(const DecoderSpec& spec, const ModelFiles& files);
-/// Fails on the first tensor of a layer ("blk.") that the spec has no use for: a graph that reads it is another
-/// one. For GGUF; Hugging Face checkpoints keep left-overs such as rotary_emb.inv_freq.
+/// Fails on the first tensor of a layer ("blk.") that the spec has no use for: a graph that reads it is
+/// another one. For GGUF; Hugging Face checkpoints keep left-overs such as rotary_emb.inv_freq.
 Result<void> check_no_more_tensors(const DecoderSpec& spec, const ModelFiles& files);
 
 }  // namespace barg::model

@@ -18,23 +18,70 @@ constexpr std::size_t kMaxTokenizerBytes = 256 << 20;
 constexpr std::size_t kMaxTemplateBytes = 4 << 20;
 constexpr std::size_t kMaxTemplates = 64;
 
-struct NameRow {
-  std::string_view hf, gguf;
+constexpr TensorName kTopNames[] = {
+    {"model.embed_tokens", "token_embd"},
+    {"model.norm", "output_norm"},
+    {"lm_head", "output"},
 };
 
-constexpr NameRow kTopNames[] = {
-    {"model.embed_tokens.weight", "token_embd.weight"},
-    {"model.norm.weight", "output_norm.weight"},
-    {"lm_head.weight", "output.weight"},
-};
-
-constexpr NameRow kLayerNames[] = {
-    {"input_layernorm", "attn_norm"}, {"post_attention_layernorm", "ffn_norm"},
-    {"self_attn.q_proj", "attn_q"},   {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},   {"self_attn.o_proj", "attn_output"},
-    {"mlp.gate_proj", "ffn_gate"},    {"mlp.up_proj", "ffn_up"},
+/// What families call alike, and what a family calls otherwise in its own table (TensorName in family.h).
+constexpr TensorName kLayerNames[] = {
+    {"input_layernorm", "attn_norm"},    {"post_attention_layernorm", "ffn_norm"},
+    {"self_attn.q_proj", "attn_q"},      {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},      {"self_attn.o_proj", "attn_output"},
+    {"self_attn.qkv_proj", "attn_qkv"},  {"self_attn.q_norm", "attn_q_norm"},
+    {"self_attn.k_norm", "attn_k_norm"}, {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},           {"mlp.gate_up_proj", "ffn_up"},
     {"mlp.down_proj", "ffn_down"},
 };
+
+constexpr std::string_view kDigits = "0123456789";
+
+/// `name` by the first row that matches; empty if none does.
+std::string translate(TensorNames rows, std::string_view name) {
+  for (const TensorName& row : rows) {
+    const std::size_t star = row.hf.find('*');
+    if (star == row.hf.npos) {
+      if (name == row.hf) return std::string(row.canonical);
+      continue;
+    }
+    const std::string_view head = row.hf.substr(0, star), tail = row.hf.substr(star + 1);
+    if (name.size() <= head.size() + tail.size() || !name.starts_with(head) || !name.ends_with(tail))
+      continue;
+    const std::string_view number = name.substr(head.size(), name.size() - head.size() - tail.size());
+    if (number.find_first_not_of(kDigits) != number.npos) continue;
+    std::string out(row.canonical);
+    return out.replace(out.find('*'), 1, number);
+  }
+  return {};
+}
+
+/// The text model of a file for text and images lies under a name of its own.
+std::string without_wrapper(std::string_view name) {
+  static constexpr TensorName kWrappers[] = {{"model.language_model.", "model."},
+                                             {"language_model.model.", "model."},
+                                             {"language_model.lm_head.", "lm_head."}};
+  for (const TensorName& w : kWrappers) {
+    if (name.starts_with(w.hf)) return std::string(w.canonical) + std::string(name.substr(w.hf.size()));
+  }
+  return std::string(name);
+}
+
+/// What config.json says of the text model: text_config over what stands beside it.
+Json text_config(Json config) {
+  const Json* own = config.find("text_config");
+  if (own == nullptr || !own->is_object()) return config;
+  Json::Object merged = own->as_object();
+  for (const auto& [key, value] : config.as_object()) {
+    if (key != "text_config" && own->find(key) == nullptr) merged.emplace_back(key, value);
+  }
+  if (const Json* outer = config.find("architectures"); outer != nullptr) {
+    for (auto& [key, value] : merged) {
+      if (key == "architectures") value = *outer;
+    }
+  }
+  return Json(std::move(merged));
+}
 
 bool exists(const std::string& path) {
   std::error_code ec;
@@ -74,12 +121,15 @@ class HfModel final : public ModelFiles {
     if (!generation) return std::unexpected(generation.error());
     auto weights = open_safetensors(directory);
     if (!weights) return std::unexpected(weights.error());
-    model->config_ = std::move(*config);
+    model->config_ = text_config(std::move(*config));
     model->generation_ = std::move(*generation);
     model->files_ = std::move(weights->files);
     model->tensors_ = std::move(weights->tensors);
     std::vector<std::string> names;
-    for (const Tensor& t : model->tensors_) names.push_back(canonical_tensor_name(t.name));
+    const Family* family = find_hf_family(model->architecture());
+    const TensorNames own =
+        family != nullptr && family->hf_names != nullptr ? *family->hf_names : TensorNames{};
+    for (const Tensor& t : model->tensors_) names.push_back(canonical_tensor_name(t.name, own));
     if (auto ok = model->index_tensors(std::move(names)); !ok) return std::unexpected(ok.error());
     return model;
   }
@@ -265,24 +315,22 @@ Result<VocabData> HfModel::vocab() const {
 
 }  // namespace
 
-std::string canonical_tensor_name(std::string_view name) {
-  for (const NameRow& row : kTopNames) {
-    if (name == row.hf) return std::string(row.gguf);
-  }
+std::string canonical_tensor_name(std::string_view hf_name, TensorNames own) {
+  const std::string name = without_wrapper(hf_name);
+  const std::size_t kind = name.rfind('.');  // before "weight" or "bias"
+  if (kind == name.npos) return std::string(hf_name);
+  std::string head = name.substr(0, kind);
+  std::string known = translate(kTopNames, head);
   static constexpr std::string_view kPrefix = "model.layers.";
-  if (!name.starts_with(kPrefix)) return std::string(name);
-  const std::string_view rest = name.substr(kPrefix.size());
-  const std::size_t dot = rest.find('.');
-  const std::size_t kind = rest.rfind('.');
-  if (dot == rest.npos || kind <= dot || rest.substr(0, dot).find_first_not_of("0123456789") != rest.npos)
-    return std::string(name);
-  for (const NameRow& row : kLayerNames) {
-    if (rest.substr(dot + 1, kind - dot - 1) == row.hf) {
-      return "blk." + std::string(rest.substr(0, dot)) + "." + std::string(row.gguf) +
-             std::string(rest.substr(kind));
-    }
+  if (known.empty() && head.starts_with(kPrefix)) {
+    const std::size_t dot = head.find('.', kPrefix.size());
+    const std::string layer = head.substr(kPrefix.size(), dot == head.npos ? dot : dot - kPrefix.size());
+    if (dot == head.npos || layer.find_first_not_of(kDigits) != layer.npos) return std::string(hf_name);
+    known = translate(own, head.substr(dot + 1));
+    if (known.empty()) known = translate(kLayerNames, head.substr(dot + 1));
+    if (!known.empty()) known = "blk." + layer + "." + known;
   }
-  return std::string(name);
+  return known.empty() ? std::string(hf_name) : known + name.substr(kind);
 }
 
 Result<std::shared_ptr<const ModelFiles>> open_hf_model(const std::string& directory) {

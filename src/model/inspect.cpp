@@ -13,9 +13,15 @@ std::string group_text(const LayerGroup& g) {
 }
 
 std::string rope_text(const RopeSpec& r) {
-  static constexpr const char* kKinds[] = {"default", "linear", "llama3"};
+  static constexpr const char* kKinds[] = {"default", "linear",   "dynamic",     "llama3",
+                                           "yarn",    "longrope", "proportional"};
   std::string out = std::string(kKinds[static_cast<int>(r.kind)]) + ", theta " +
                     std::to_string(static_cast<long long>(r.theta));
+  if (r.kind == RopeSpec::Kind::kDynamic) out += ", fixed for the context that is served";
+  if (r.kind == RopeSpec::Kind::kLongRope) {
+    out += ", short factors where the context that is served has up to " +
+           std::to_string(static_cast<long long>(r.original_max_positions)) + " tokens, else long ones";
+  }
   if (!r.divisors.empty()) out += ", per-frequency divisors from the file";
   return out;
 }
@@ -67,7 +73,7 @@ std::string to_text(const Inspection& i, const ModelFiles& files, DType kv_dtype
   for (const LayerGroup& g : i.groups) line("kv group", group_text(g));
   line("vocabulary rows", std::to_string(s.vocab_rows) + (s.tied ? " (output tied to the embedding)" : ""));
   line("context length", std::to_string(s.max_positions));
-  line("rope", rope_text(s.rope));
+  for (const RopeSpec& r : s.ropes) line("rope", rope_text(r));
   line("kv bytes per token",
        std::to_string(kv_bytes_per_token(s, kv_dtype)) + " (" + dtype_name(kv_dtype) + ")");
   std::string templates = i.has_chat_template ? "yes" : "none";
@@ -77,8 +83,8 @@ std::string to_text(const Inspection& i, const ModelFiles& files, DType kv_dtype
   for (const Tensor& t : files.tensors()) {
     std::string shape;
     for (const std::int64_t d : t.shape) shape += (shape.empty() ? "" : " x ") + std::to_string(d);
-    line("tensor",
-         printable(t.name) + "  " + t.type.name + "  " + shape + "  " + std::to_string(t.bytes.size()) + " bytes");
+    line("tensor", printable(t.name) + "  " + t.type.name + "  " + shape + "  " +
+                       std::to_string(t.bytes.size()) + " bytes");
   }
   return out;
 }

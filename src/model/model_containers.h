@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "model/family.h"
 #include "model/model_files.h"
 
 namespace barg::model {
@@ -12,7 +13,8 @@ Result<std::shared_ptr<const ModelFiles>> open_gguf_model(const std::string& pat
 Result<std::shared_ptr<const ModelFiles>> open_hf_model(const std::string& directory);
 
 /// The GGUF name of a Hugging Face tensor ("model.layers.0.self_attn.q_proj.weight" ->
-/// "blk.0.attn_q.weight"); the name itself when the table has none.
-std::string canonical_tensor_name(std::string_view hf_name);
+/// "blk.0.attn_q.weight") by the family's `own` table, then by the usual names; the name itself when neither
+/// knows it.
+std::string canonical_tensor_name(std::string_view hf_name, TensorNames own);
 
 }  // namespace barg::model

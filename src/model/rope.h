@@ -12,12 +12,20 @@
 
 namespace barg::model {
 
-/// [rotary_dim/2] radians per position.
+/// Decides what depends on the longest context, `tokens`, that will be served: longrope's divisors, and the
+/// theta of dynamic. Other kinds stay as they are. (transformers decides anew as a sequence grows; then
+/// cached keys and later queries disagree.)
+void fix_context(DecoderSpec& spec, std::int32_t tokens);
+
+/// [rotary_dim/2] radians per position. REQUIRES fix_context() before, for the kinds it is about.
 std::vector<float> rope_frequencies(const RopeSpec& spec);
 
-/// cos and sin [rows, frequencies.size()] for rows at `positions` (each >= 0).
-void rope_rows(const std::vector<float>& frequencies, const std::int32_t* positions, std::int32_t rows,
-               float* cos, float* sin);
+/// yarn's magnitude 0.1 c ln(factor) + 1, or 1 for factors up to 1.
+double yarn_magnitude(double factor, double c);
+
+/// cos and sin, times `scale`, [rows, frequencies.size()] for rows at `positions` (each >= 0).
+void rope_rows(const std::vector<float>& frequencies, float scale, const std::int32_t* positions,
+               std::int32_t rows, float* cos, float* sin);
 
 /// sin and cos of 0 <= x < 2^31 * pi, within 1e-9 and rounded to f32.
 void sin_cos(double x, float* sin, float* cos);

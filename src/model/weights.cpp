@@ -19,10 +19,18 @@ constexpr std::size_t kSlabBytes = 2 << 20;
 
 std::size_t aligned(std::size_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 
-/// One tensor of a matrix. `heads` > 0: rows are interleaved inside each head and go back to halves order.
+/// Rows of a tensor that are some of a matrix', or numbers that are some of a vector's. `heads` > 0: the
+/// first `interleaved` of each head go from interleaved to halves order.
 struct Source {
   const Tensor* tensor;
+  std::int32_t row, rows;
   std::int32_t heads = 0;
+  std::int32_t interleaved = 0;
+
+  /// Of these rows, `unit` bytes each.
+  std::span<const std::byte> bytes(std::size_t unit) const {
+    return tensor->bytes.subspan(static_cast<std::size_t>(row) * unit, static_cast<std::size_t>(rows) * unit);
+  }
 };
 
 /// One packed matrix or f32 vector to be made. Targets live in the Weights under construction.
@@ -34,12 +42,12 @@ struct Task {
   const float** vector = nullptr;
 };
 
-/// Where row r of the decoder's matrix lies in the file's: inside each head, row j*d/2 + i (j = 0, 1) is
-/// stored as row 2i + j.
-std::int32_t stored_row(const Source& s, std::int32_t rows, std::int32_t r) {
+/// Where row r of the decoder's lies among a source's: inside each head, row j*d/2 + i (j = 0, 1) of the
+/// first d = interleaved is stored as row 2i + j.
+std::int32_t stored_row(const Source& s, std::int32_t r) {
   if (s.heads == 0) return r;
-  const std::int32_t head_rows = rows / s.heads, half = head_rows / 2;
-  const std::int32_t in_head = r % head_rows;
+  const std::int32_t in_head = r % (s.rows / s.heads), half = s.interleaved / 2;
+  if (in_head >= s.interleaved) return r;
   return r - in_head + 2 * (in_head % half) + in_head / half;
 }
 
@@ -55,7 +63,7 @@ class RowsOf {
 
   const std::byte* at(std::int32_t row) const {
     const Place p = place(row);
-    return data(p, stored_row(task_.sources[p.source], p.rows, p.row));
+    return data(p, stored_row(task_.sources[p.source], p.row));
   }
 
   /// Rows to pack at once from `row` on, a multiple of kPackRows; `src` is null where they are not in order.
@@ -86,8 +94,9 @@ class RowsOf {
       std::int32_t end = std::min(p.rows, p.row + row - released_);
       if (s.heads > 0) end -= end % (p.rows / s.heads);
       if (end <= p.row) return;
-      f(*s.tensor, s.tensor->bytes.subspan(static_cast<std::size_t>(p.row) * row_bytes_,
-                                           static_cast<std::size_t>(end - p.row) * row_bytes_));
+      f(*s.tensor, s.bytes(row_bytes_)
+                       .subspan(static_cast<std::size_t>(p.row) * row_bytes_,
+                                static_cast<std::size_t>(end - p.row) * row_bytes_));
       released_ += end - p.row;
     }
   }
@@ -100,13 +109,13 @@ class RowsOf {
   };
   Place place(std::int32_t row) const {
     for (std::size_t i = 0;; ++i) {
-      const auto rows = static_cast<std::int32_t>(task_.sources[i].tensor->shape[0]);
+      const std::int32_t rows = task_.sources[i].rows;
       if (row < rows) return {i, rows, row};
       row -= rows;
     }
   }
   const std::byte* data(const Place& p, std::int32_t row) const {
-    return task_.sources[p.source].tensor->bytes.data() + static_cast<std::size_t>(row) * row_bytes_;
+    return task_.sources[p.source].bytes(row_bytes_).data() + static_cast<std::size_t>(row) * row_bytes_;
   }
 
   const Task& task_;
@@ -123,17 +132,19 @@ class Builder {
   Result<void> plan(Weights& w) {
     // Nobody multiplies by an embedding of its own.
     w.embedding.packing = spec_.tied ? packing_ : ops::Packing::kStored;
-    matrix(w.embedding, {{find("token_embd.weight")}}, spec_.vocab_rows, spec_.hidden);
+    matrix(w.embedding, {{find("token_embd.weight"), 0, spec_.vocab_rows}}, spec_.vocab_rows, spec_.hidden);
     w.output.n = spec_.vocab_rows;
     w.output.k = spec_.hidden;
     w.output.parts.resize(1);
     w.output.parts[0].weight.packing = packing_;
     if (!spec_.tied)
-      matrix(w.output.parts[0].weight, {{find("output.weight")}}, spec_.vocab_rows, spec_.hidden);
-    vector(w.final_norm, {{find("output_norm.weight")}}, spec_.hidden);
+      matrix(w.output.parts[0].weight, {{find("output.weight"), 0, spec_.vocab_rows}}, spec_.vocab_rows,
+             spec_.hidden);
+    norm(w.final_norm, "output_norm");
     w.layers.resize(static_cast<std::size_t>(spec_.num_layers));
     for (std::int32_t i = 0; i < spec_.num_layers; ++i)
-      layer(w.layers[static_cast<std::size_t>(i)], "blk." + std::to_string(i) + ".");
+      layer(w.layers[static_cast<std::size_t>(i)], spec_.layers[static_cast<std::size_t>(i)],
+            "blk." + std::to_string(i) + ".");
     if (error_) return std::unexpected(*error_);
     return {};
   }
@@ -161,10 +172,12 @@ class Builder {
   std::size_t size() const { return size_; }
 
  private:
+  /// Rows [row, row + n) of a tensor.
   struct Named {
     const char* name;
     std::int32_t n;
-    std::int32_t heads;  ///< > 0: undo the interleaving
+    std::int32_t row = 0;
+    std::int32_t heads = 0;  ///< > 0: undo the interleaving
   };
 
   const Tensor* find(const std::string& name) {
@@ -200,19 +213,47 @@ class Builder {
     to.n = n;
     to.k = k;
     to.dtype = type;
+    for (const Source& s : sources) file_bytes_ += s.bytes(row_bytes(s)).size();
     add({std::move(sources), 0, n, k, &to, nullptr}, ops_.packed_bytes(type, n, k, to.packing));
   }
 
   void vector(const float*& to, std::vector<Source> sources, std::int32_t n) {
     for (const Source& s : sources) dtype(s.tensor, true);
     if (error_) return;
+    for (const Source& s : sources) file_bytes_ += s.bytes(number_bytes(s)).size();
     add({std::move(sources), 0, n, 0, nullptr, &to}, static_cast<std::size_t>(n) * sizeof(float));
+  }
+
+  void norm(NormWeights& to, const std::string& name) {
+    vector(to.weight, {{find(name + ".weight"), 0, spec_.hidden}}, spec_.hidden);
+    if (spec_.norm.bias) vector(to.bias, {{find(name + ".bias"), 0, spec_.hidden}}, spec_.hidden);
+  }
+
+  /// Of q or k.
+  void head_norm(const float*& to, const std::string& name, std::int32_t heads) {
+    const std::int32_t dim = spec_.head_dim, interleaved = spec_.interleaved_qk;
+    std::vector<Source> sources;
+    switch (spec_.qk_norm) {
+      case QkNorm::kNone:
+        return;
+      case QkNorm::kHeads:
+        return vector(to, {{find(name + ".weight"), 0, dim, interleaved > 0 ? 1 : 0, interleaved}}, dim);
+      case QkNorm::kOwnHeads:
+      case QkNorm::kRow:
+        return vector(to,
+                      {{find(name + ".weight"), 0, heads * dim, interleaved > 0 ? heads : 0, interleaved}},
+                      heads * dim);
+      case QkNorm::kOwnHeadsApart:
+        for (std::int32_t h = 0; h < heads; ++h)
+          sources.push_back({find(name + "." + std::to_string(h) + ".weight"), 0, dim,
+                             interleaved > 0 ? 1 : 0, interleaved});
+        return vector(to, std::move(sources), heads * dim);
+    }
   }
 
   void add(Task task, std::size_t bytes) {
     task.offset = size_;
     size_ += aligned(bytes);
-    for (const Source& s : task.sources) file_bytes_ += s.tensor->bytes.size();
     tasks_.push_back(std::move(task));
   }
 
@@ -234,8 +275,11 @@ class Builder {
       std::vector<Source> weights, biases;
       std::int32_t n = 0;
       for (const Named& part : runs[i]) {
-        weights.push_back({find(blk + part.name + ".weight"), part.heads});
-        if (bias) biases.push_back({find(blk + part.name + ".bias"), part.heads});
+        const auto source = [&](const char* kind) {
+          return Source{find(blk + part.name + kind), part.row, part.n, part.heads, spec_.interleaved_qk};
+        };
+        weights.push_back(source(".weight"));
+        if (bias) biases.push_back(source(".bias"));
         n += part.n;
       }
       p.parts[i].out_offset = p.n;
@@ -246,21 +290,52 @@ class Builder {
     }
   }
 
-  void layer(LayerWeights& l, const std::string& blk) {
+  void attention(LayerWeights& l, const std::string& blk) {
     const std::int32_t q = spec_.num_q_heads * spec_.head_dim, kv = spec_.num_kv_heads * spec_.head_dim;
-    const bool interleaved = spec_.permuted_qk;
-    vector(l.attn_norm, {{find(blk + "attn_norm.weight")}}, spec_.hidden);
+    const bool interleaved = spec_.interleaved_qk > 0;
+    const std::int32_t q_heads = interleaved ? spec_.num_q_heads : 0,
+                       kv_heads = interleaved ? spec_.num_kv_heads : 0;
+    const bool one = spec_.fused_qkv;
     projection(l.qkv, blk,
-               {{"attn_q", q, interleaved ? spec_.num_q_heads : 0},
-                {"attn_k", kv, interleaved ? spec_.num_kv_heads : 0},
-                {"attn_v", kv, 0}},
+               {{one ? "attn_qkv" : "attn_q", q, 0, q_heads},
+                {one ? "attn_qkv" : "attn_k", kv, one ? q : 0, kv_heads},
+                {one ? "attn_qkv" : "attn_v", kv, one ? q + kv : 0}},
                spec_.hidden, spec_.qkv_bias);
-    projection(l.attn_out, blk, {{"attn_output", spec_.hidden, 0}}, q, spec_.o_bias);
-    vector(l.ffn_norm, {{find(blk + "ffn_norm.weight")}}, spec_.hidden);
-    projection(l.gate_up, blk, {{"ffn_gate", spec_.ffn, 0}, {"ffn_up", spec_.ffn, 0}}, spec_.hidden,
-               spec_.mlp_bias, false);
-    projection(l.down, blk, {{"ffn_down", spec_.hidden, 0}}, spec_.ffn, spec_.mlp_bias);
+    head_norm(l.q_norm, blk + "attn_q_norm", spec_.num_q_heads);
+    head_norm(l.k_norm, blk + "attn_k_norm", spec_.num_kv_heads);
+    projection(l.attn_out, blk, {{"attn_output", spec_.hidden}}, q, spec_.o_bias);
   }
+
+  void dense(LayerWeights& l, const std::string& blk) {
+    const bool one = spec_.fused_gate_up;
+    projection(l.gate_up, blk,
+               {{one ? "ffn_up" : "ffn_gate", spec_.ffn}, {"ffn_up", spec_.ffn, one ? spec_.ffn : 0}},
+               spec_.hidden, spec_.mlp_bias, false);
+    projection(l.down, blk, {{"ffn_down", spec_.hidden}}, spec_.ffn, spec_.mlp_bias);
+  }
+
+  void layer(LayerWeights& l, const LayerSpec& s, const std::string& blk) {
+    const NormPlace place = spec_.norm_place;
+    if (place != NormPlace::kAfter) norm(l.attn_norm, blk + "attn_norm");
+    if (place == NormPlace::kBefore || place == NormPlace::kAround) norm(l.ffn_norm, blk + "ffn_norm");
+    if (place == NormPlace::kAfter || place == NormPlace::kAround) {
+      norm(l.attn_post_norm, blk + "post_attention_norm");
+      norm(l.ffn_post_norm, blk + "post_ffw_norm");
+    }
+    switch (s.mixer) {
+      case MixerKind::kAttention:
+        attention(l, blk);
+    }
+    switch (s.feed) {
+      case FeedKind::kDense:
+        dense(l, blk);
+    }
+  }
+
+  static std::size_t row_bytes(const Source& s) {
+    return s.tensor->bytes.size() / static_cast<std::size_t>(s.tensor->shape[0]);
+  }
+  static std::size_t number_bytes(const Source& s) { return s.tensor->type.block_bytes; }
 
   void report(std::size_t bytes) {
     file_done_ += bytes;
@@ -304,11 +379,10 @@ class Builder {
   void read_vector(const Task& t, float* dst) {
     *t.vector = dst;
     for (const Source& s : t.sources) {
-      const auto n = static_cast<std::int32_t>(s.tensor->elements());
-      for (std::int32_t i = 0; i < n; ++i)
-        *dst++ = element(*s.tensor->type.dtype, s.tensor->bytes.data(),
-                         static_cast<std::size_t>(stored_row(s, n, i)));
-      let_go(*s.tensor, s.tensor->bytes);
+      const auto bytes = s.bytes(number_bytes(s));
+      for (std::int32_t i = 0; i < s.rows; ++i)
+        *dst++ = element(*s.tensor->type.dtype, bytes.data(), static_cast<std::size_t>(stored_row(s, i)));
+      let_go(*s.tensor, bytes);
     }
   }
 

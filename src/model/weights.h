@@ -5,10 +5,10 @@
 //
 // q, k and v read the same input: where they are stored alike they are packed as one, rows concatenated
 // (fewer launches, and every output element is still the same sum). Gate and up stay two matrices for
-// gated_linear. q and k rows of files in interleaved rope order are put back into halves order, whole rows at
-// a time, which is legal for every block type (these rows alone pass through a buffer of one slab). Norms and
-// biases become f32. Recipe bf16 rounds every matrix as it packs it, also an embedding that is the output
-// matrix.
+// gated_linear. A file may hold q, k and v, or gate and up, as one tensor. q and k rows in interleaved rope
+// order are put into halves order, whole rows at a time, which is legal for every block type (these rows
+// alone pass through a buffer of one slab). Norms and biases become f32. Recipe bf16 rounds every matrix as
+// it packs it, also an embedding that is the output matrix.
 //
 // Immutable after load; any thread may read.
 #pragma once
@@ -41,19 +41,29 @@ struct Projection {
   std::int32_t k = 0;
 };
 
+/// Of a norm of rows, [hidden] each; null where the model has none.
+struct NormWeights {
+  const float* weight = nullptr;
+  const float* bias = nullptr;
+};
+
 struct LayerWeights {
-  const float* attn_norm = nullptr;  ///< [hidden]
-  Projection qkv;                    ///< rows: q, then k, then v
+  NormWeights attn_norm;          ///< before the mixer
+  Projection qkv;                 ///< rows: q, then k, then v
+  const float* q_norm = nullptr;  ///< as DecoderSpec::qk_norm says, or null
+  const float* k_norm = nullptr;
   Projection attn_out;
-  const float* ffn_norm = nullptr;  ///< [hidden]
-  Projection gate_up;               ///< two parts: gate, up
+  NormWeights attn_post_norm;  ///< of the mixer's result
+  NormWeights ffn_norm;        ///< before the feed-forward half
+  Projection gate_up;          ///< two parts: gate, up
   Projection down;
+  NormWeights ffn_post_norm;  ///< of the feed-forward half's result
 };
 
 struct Weights {
   ops::PackedWeight embedding;  ///< [vocab_rows, hidden]
   Projection output;            ///< the embedding itself when tied
-  const float* final_norm = nullptr;
+  NormWeights final_norm;
   std::vector<LayerWeights> layers;
   Pages arena;
 };

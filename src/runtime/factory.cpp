@@ -143,26 +143,14 @@ void add_number(Sha256& h, T value) {
 /// Everything a KV block's bytes depend on but the tokens: equal roots mean exchangeable blocks.
 std::string key_root(const Digest& weights, const MemoryPlan& plan, const model::DecoderSpec& spec,
                      const char* layout) {
-  const model::RopeSpec& rope = spec.rope;
   Sha256 h;
-  add_field(h, "barg kv root 2");
+  add_field(h, "barg kv root 3");
   add_field(h, {reinterpret_cast<const char*>(weights.data()), weights.size()});
   add_field(h, numerics_id(plan.recipe, plan.kv_dtype));
   add_field(h, layout);
   add_field(h, dtype_name(plan.kv_dtype));
   add_number(h, plan.block_tokens);
-  add_number(h, static_cast<std::int32_t>(rope.kind));
-  add_number(h, rope.theta);
-  add_number(h, rope.rotary_dim);
-  add_number(h, rope.factor);
-  add_number(h, rope.low_freq_factor);
-  add_number(h, rope.high_freq_factor);
-  add_number(h, rope.original_max_positions);
-  add_field(h, {reinterpret_cast<const char*>(rope.divisors.data()), rope.divisors.size() * sizeof(float)});
-  // What else of the configuration reaches K and V: the norms, and what attention of the layers below lets through.
-  add_number(h, spec.rms_eps);
-  add_number(h, spec.attention_scale);
-  for (const auto& layer : spec.layers) add_number(h, layer.window);
+  add_field(h, model::spec_facts(spec));
   add_field(h, "");                // adapter
   add_number(h, std::int32_t{0});  // rank
   add_number(h, std::int32_t{1});  // world size
@@ -248,12 +236,12 @@ Result<LoadedRunner> load(const Config& config, const model::ModelFiles& files, 
     }
     auto decoder =
         model::Decoder::load(files, parts.device->ops(), parts.device->stream(),
-                             {.recipe = choices->recipe}, progress);
+                             {.recipe = choices->recipe, .context = plan->max_model_len}, progress);
     if (!decoder) return std::unexpected(decoder.error());
     parts.decoder = std::move(*decoder);
   }
   parts.info.model_digest = hex(weights);
-  parts.info.key_root = key_root(weights, *plan, *spec, parts.device->ops().layout_id);
+  parts.info.key_root = key_root(weights, *plan, parts.decoder->spec(), parts.device->ops().layout_id);
   auto kv = make_kv(*plan, parts.info.groups);
   if (!kv) return std::unexpected(kv.error());
   parts.kv = std::move(*kv);

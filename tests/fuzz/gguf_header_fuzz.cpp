@@ -15,7 +15,7 @@ using namespace barg::model;
 /// Tensors of a parsed file, as a model that is all metadata.
 class MemoryModel final : public ModelFiles {
  public:
-  explicit MemoryModel(const GgufFile& file) : file_(file) {
+  MemoryModel(const GgufFile& file, const Family& family) : file_(file), family_(family) {
     tensors_ = file.tensors();
     std::vector<std::string> names;
     for (const Tensor& t : tensors_) names.push_back(t.name);
@@ -26,7 +26,7 @@ class MemoryModel final : public ModelFiles {
   std::string display_name() const override { return "fuzz"; }
   Result<DecoderSpec> spec() const override {
     GgufFieldReader fields(file_, "llama");
-    auto s = find_gguf_family("llama")->from_gguf({fields, *this, nullptr, &file_});
+    auto s = family_.from_gguf({fields, *this, nullptr, &file_});
     if (!s) return s;
     if (auto ok = check_tensors(*s, *this); !ok) return std::unexpected(ok.error());
     if (auto ok = check_no_more_tensors(*s, *this); !ok) return std::unexpected(ok.error());
@@ -38,6 +38,7 @@ class MemoryModel final : public ModelFiles {
 
  private:
   const GgufFile& file_;
+  const Family& family_;
 };
 
 }  // namespace
@@ -60,8 +61,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       sum += std::to_integer<unsigned>(t.bytes.front()) + std::to_integer<unsigned>(t.bytes.back()) +
              t.elements();
   }
-  const MemoryModel model(*file);
-  const auto spec = model.spec();
-  if (spec) sum += parameter_count(*spec) + layer_groups(*spec).size();
+  for (const Family& family : families()) {
+    if (family.from_gguf == nullptr) continue;
+    const MemoryModel model(*file, family);
+    const auto spec = model.spec();
+    if (spec) sum += parameter_count(*spec) + layer_groups(*spec).size();
+  }
   return sum == 0x123456789abcdefULL;  // keeps the reads
 }

@@ -27,9 +27,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       parse_json({reinterpret_cast<const char*>(data), size}, {.max_depth = 64, .max_members = 0});
   if (!config || !config->is_object()) return 0;
   const NoTensors files;
-  for (const char* architecture : {"LlamaForCausalLM", "MistralForCausalLM"}) {
+  for (const Family& family : families()) {
+    if (family.from_hf == nullptr) continue;
     JsonFieldReader fields(*config, "");
-    const auto spec = find_hf_family(architecture)->from_hf({fields, files, &*config, nullptr});
+    const auto spec = family.from_hf({fields, files, &*config, nullptr});
     if (!spec) continue;
     (void)layer_groups(*spec);
     (void)parameter_count(*spec);

@@ -16,6 +16,7 @@ struct Shape {
   int window = 0;
   DType dtype = DType::kF32;
   int rotary = 0;
+  float softcap = 0.0f;
 };
 
 std::string name(const Shape& s) {
@@ -143,10 +144,11 @@ class Runner {
     if (output_ != Output::kFloats)
       prepared =
           Buffer(device_->ops().prepared_bytes(rows, static_cast<std::int32_t>(q_width), Recipe::kInt8));
-    device_->ops().attention(device_->stream(),
-                             {q.data(), q_width, output_ != Output::kPrepared ? out.data() : nullptr, q_width,
-                              0.3f, shape_.window, shape_.q_heads, arena_.view, segments.data(), num_segments,
-                              workspace.data(), output_ != Output::kFloats ? prepared.data() : nullptr});
+    device_->ops().attention(
+        device_->stream(),
+        {q.data(), q_width, output_ != Output::kPrepared ? out.data() : nullptr, q_width, 0.3f, shape_.window,
+         shape_.q_heads, arena_.view, segments.data(), num_segments, workspace.data(),
+         output_ != Output::kFloats ? prepared.data() : nullptr, shape_.softcap});
     out_.clear();
     for (std::int32_t r = 0; r < rows; ++r) {
       if (output_ != Output::kPrepared) append(out_, out, r, 1, static_cast<int>(q_width));
@@ -213,7 +215,8 @@ std::vector<double> attention_f64(const Shape& s, const Sequence& seq) {
         const std::size_t at = static_cast<std::size_t>((j * s.kv_heads + kv) * s.dim);
         double dot = 0.0;
         for (int d = 0; d < s.dim; ++d) dot += q[d] * k[at + d];
-        const double e = std::exp(dot * 0.3f);
+        dot *= 0.3f;
+        const double e = std::exp(s.softcap > 0 ? std::tanh(dot / s.softcap) * s.softcap : dot);
         sum += e;
         for (int d = 0; d < s.dim; ++d) acc[d] += e * v[at + d];
       }
@@ -244,6 +247,9 @@ const Shape kShapes[] = {
     {4, 4, 100, 0, DType::kF8E4M3},
     {4, 2, 20, 40, DType::kI8},
     {3, 1, 6, 1, DType::kF8E4M3},
+    {4, 2, 20, 40, DType::kF32, 0, 1.5f},
+    {9, 3, 64, 0, DType::kF16, 0, 5.0f},
+    {2, 1, 96, 0, DType::kI8, 0, 5.0f},
 };
 
 TEST(Attention, AgreesWithDouble) {

@@ -138,17 +138,17 @@ TEST(Bounds, Rows) {
     const auto norm = [&](CpuDevice& d, const float* in, const float* w, float* out, void* prepared) {
       d.ops().rms_norm(d.stream(), {in, w, 0.0f, 1e-5f, kRows, dim, out, prepared});
     };
-    std::vector<float> want_norm(x.size()), want_silu(x.size()), want_stats;
+    std::vector<float> want_norm(x.size()), want_gate(x.size()), want_stats;
     norm(*scalar, x.data(), weight.data(), want_norm.data(), nullptr);
-    scalar->ops().silu_mul(scalar->stream(), {x.data(), y.data(), dim, kRows, dim, want_silu.data()});
+    scalar->ops().gate_mul(scalar->stream(), {x.data(), y.data(), dim, kRows, dim, want_gate.data()});
     for (const Isa isa : vector_isas()) {
       auto d = device(isa);
       Edge<float> edge_x(x), edge_y(y), edge_weight(weight), out(x.size());
       Edge<std::byte> prepared(d->ops().prepared_bytes(kRows, dim, Recipe::kInt8));
       norm(*d, edge_x.data(), edge_weight.data(), out.data(), dim % 32 == 0 ? prepared.data() : nullptr);
       EXPECT_TRUE(same(out.values(), want_norm)) << dim;
-      d->ops().silu_mul(d->stream(), {edge_x.data(), edge_y.data(), dim, kRows, dim, out.data()});
-      EXPECT_TRUE(same(out.values(), want_silu)) << dim;
+      d->ops().gate_mul(d->stream(), {edge_x.data(), edge_y.data(), dim, kRows, dim, out.data()});
+      EXPECT_TRUE(same(out.values(), want_gate)) << dim;
       Edge<float> max(kRows), lse(kRows);
       Edge<std::int32_t> argmax(kRows);
       Edge<std::uint8_t> finite(kRows);

@@ -1,6 +1,7 @@
 // gated_linear: silu(gate) * up, close to float64, equal in bits to the scalar table, and as prepared rows
 // the same input to the next product as its own f32 output.
 #include <algorithm>
+#include <numbers>
 
 #include "cpu/layout.h"
 #include "fixture.h"
@@ -16,6 +17,7 @@ struct Case {
   Recipe recipe;
   int n, k, rows;
   bool bias, out, prepared_out, prepared;
+  ops::Activation activation = ops::Activation::kSilu;
 
   std::string name() const {
     return std::string(dtype_name(type)) + " " + recipe_name(recipe) + " n=" + std::to_string(n) +
@@ -54,7 +56,8 @@ Result run(CpuDevice& d, const Operands& in, const Case& c) {
                            .up_bias = c.bias ? in.up_bias.data() : nullptr,
                            .out = c.out ? result.out.data() : nullptr,
                            .prepared_out = c.prepared_out ? result.prepared.data() : nullptr,
-                           .workspace = workspace.data()};
+                           .workspace = workspace.data(),
+                           .activation = c.activation};
   if (c.prepared) {  // a first call leaves the prepared rows in its workspace
     d.ops().gated_linear(d.stream(), p);
     std::fill(result.out.begin(), result.out.end(), -7.0f);
@@ -88,24 +91,28 @@ TEST(GatedLinear, ScalarAgreesWithDouble) {
   Random random(31);
   auto d = device(Isa::kScalar);
   for (const DType type : kAllTypes) {
-    const Case c{type, Recipe::kF32, 37, 64, 3, true, true, false, false};
-    const Operands in(*d, c, random);
-    std::vector<double> want;
-    double scale = 0.0;
-    for (int r = 0; r < c.rows; ++r) {
-      for (int n = 0; n < c.n; ++n) {
-        double g = in.gate_bias[static_cast<std::size_t>(n)];
-        double u = in.up_bias[static_cast<std::size_t>(n)];
-        for (int k = 0; k < c.k; ++k) {
-          const double x = in.x[static_cast<std::size_t>(r * c.k + k)];
-          g += x * in.gate.dense[static_cast<std::size_t>(n * c.k + k)];
-          u += x * in.up.dense[static_cast<std::size_t>(n * c.k + k)];
+    for (const auto activation : {ops::Activation::kSilu, ops::Activation::kGeluTanh}) {
+      const Case c{type, Recipe::kF32, 37, 64, 3, true, true, false, false, activation};
+      const Operands in(*d, c, random);
+      std::vector<double> want;
+      double scale = 0.0;
+      for (int r = 0; r < c.rows; ++r) {
+        for (int n = 0; n < c.n; ++n) {
+          double g = in.gate_bias[static_cast<std::size_t>(n)];
+          double u = in.up_bias[static_cast<std::size_t>(n)];
+          for (int k = 0; k < c.k; ++k) {
+            const double x = in.x[static_cast<std::size_t>(r * c.k + k)];
+            g += x * in.gate.dense[static_cast<std::size_t>(n * c.k + k)];
+            u += x * in.up.dense[static_cast<std::size_t>(n * c.k + k)];
+          }
+          const double gelu =
+              g / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (g + 0.044715 * g * g * g)));
+          want.push_back((activation == ops::Activation::kSilu ? g / (1.0 + std::exp(-g)) : gelu) * u);
+          scale = std::max(scale, std::abs(want.back()));
         }
-        want.push_back(g / (1.0 + std::exp(-g)) * u);
-        scale = std::max(scale, std::abs(want.back()));
       }
+      EXPECT_LE(distance(run(*d, in, c).out, want), 1e-5 * (1.0 + scale)) << c.name();
     }
-    EXPECT_LE(distance(run(*d, in, c).out, want), 1e-5 * (1.0 + scale)) << c.name();
   }
 }
 
@@ -128,7 +135,8 @@ TEST(GatedLinear, EveryInstructionSetGivesTheScalarBits) {
                        random.below(2) == 0,
                        !to_prepared || random.below(2) == 0,
                        to_prepared,
-                       int8 && random.below(2) == 0};
+                       int8 && random.below(2) == 0,
+                       random.below(2) == 0 ? ops::Activation::kSilu : ops::Activation::kGeluTanh};
           SCOPED_TRACE(c.name() + " threads=" + std::to_string(threads));
           const Operands in(*scalar, c, random);
           Result a = run(*scalar, in, c);

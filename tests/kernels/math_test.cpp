@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <cmath>
+#include <numbers>
 
 namespace barg::ops {
 namespace {
@@ -73,6 +74,31 @@ TEST(Math, SiluAgreesWithDouble) {
     const double want = x / (1.0 + std::exp(-static_cast<double>(x)));
     EXPECT_NEAR(silu(x), want, std::abs(want) * 5e-7 + 1e-35) << x;
   }
+}
+
+TEST(Math, GeluAgreesWithDouble) {
+  for (float x = -80.0f; x < 80.0f; x += 0.01f) {
+    const double wide = x, u = std::sqrt(2 / std::numbers::pi) * (wide + 0.044715 * wide * wide * wide);
+    const double want = wide / (1 + std::exp(-2 * u));
+    EXPECT_NEAR(gelu_tanh(x), want, std::abs(want) * (1e-6 + 5e-7 * std::abs(u)) + 1e-35) << x;
+  }
+  EXPECT_EQ(gelu_tanh(kInf), kInf);
+  EXPECT_EQ(gelu_tanh(3e38f), 3e38f);
+  EXPECT_EQ(gelu_tanh(-1e20f), 0.0f);
+}
+
+TEST(Math, TanhIsWithinTwoUlpAndOdd) {
+  double worst = 0.0;
+  for (std::uint32_t bits = 0; bits < 0x42000000u; bits += 97) {
+    const float x = bits_float(bits);
+    worst = std::max(worst, ulps(tanh(x), std::tanh(static_cast<double>(x))));
+    EXPECT_EQ(tanh(-x), -tanh(x)) << x;
+  }
+  EXPECT_LE(worst, 2.0);
+  EXPECT_EQ(tanh(kInf), 1.0f);
+  EXPECT_EQ(tanh(-kInf), -1.0f);
+  EXPECT_TRUE(std::isnan(tanh(std::nanf(""))));
+  EXPECT_TRUE(std::signbit(tanh(-0.0f)));
 }
 
 double half_value(std::uint16_t h) {

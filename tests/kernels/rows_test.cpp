@@ -83,7 +83,147 @@ TEST(RmsNorm, PreparedRowsGiveTheResultsOfItsFloats) {
   }
 }
 
-TEST(SiluMul, AgreesBetweenInstructionSetsAlsoInRemainderLanes) {
+/// A norm of parts of rows: `heads` of `dim`, rows `stride` apart.
+struct HeadNorm {
+  ops::NormKind kind;
+  int heads, dim, rows;
+  bool own_weights, bias;
+
+  std::size_t stride() const { return static_cast<std::size_t>(heads) * dim + 5; }
+  std::vector<float> run(CpuDevice& d, std::vector<float> x, const std::vector<float>& weight,
+                         const std::vector<float>& shift, bool in_place) const {
+    std::vector<float> out(x.size(), -7.0f);
+    const auto step = static_cast<std::int64_t>(stride());
+    d.ops().norm(d.stream(), {.kind = kind,
+                              .x = x.data(),
+                              .x_stride = step,
+                              .weight = weight.data(),
+                              .weight_stride = own_weights ? dim : 0,
+                              .bias = bias ? shift.data() : nullptr,
+                              .weight_offset = 1.0f,
+                              .eps = 1e-5f,
+                              .rows = rows,
+                              .groups = heads,
+                              .dim = dim,
+                              .out = in_place ? x.data() : out.data(),
+                              .out_stride = step});
+    return in_place ? x : out;
+  }
+  std::vector<double> want(const std::vector<float>& x, const std::vector<float>& weight,
+                           const std::vector<float>& shift) const {
+    std::vector<double> out(x.size(), -7.0);
+    for (int r = 0; r < rows; ++r) {
+      for (int h = 0; h < heads; ++h) {
+        const std::size_t at = r * stride() + static_cast<std::size_t>(h) * dim;
+        double mean = 0, squares = 0;
+        for (int i = 0; kind == ops::NormKind::kLayer && i < dim; ++i)
+          mean += x[at + i] / static_cast<double>(dim);
+        for (int i = 0; i < dim; ++i) squares += std::pow(x[at + i] - mean, 2) / dim;
+        for (int i = 0; i < dim; ++i) {
+          const double w = weight[static_cast<std::size_t>(own_weights ? h * dim + i : i)] + 1.0;
+          out[at + i] = (x[at + i] - mean) / std::sqrt(squares + 1e-5) * w + (bias ? shift[i] : 0.0f);
+        }
+      }
+    }
+    return out;
+  }
+};
+
+TEST(Norm, OfHeadsAndRowsAgreesWithDoubleAndBetweenInstructionSets) {
+  Random random(16);
+  auto scalar = device(Isa::kScalar);
+  for (const auto kind : {ops::NormKind::kRms, ops::NormKind::kLayer}) {
+    for (const int dim : {2, 16, 17, 64, 100, 577}) {
+      for (const int form : {0, 1, 2, 3}) {
+        const HeadNorm n{kind, 1 + form, dim, 3, form % 2 == 1, form < 2};
+        std::vector<float> x = random.normals(n.stride() * 3),
+                           shift = random.normals(static_cast<std::size_t>(dim));
+        for (float& v : x) v += 1.5f;  // a mean that matters
+        const auto weight = random.normals(static_cast<std::size_t>(n.heads) * dim);
+        const auto got = n.run(*scalar, x, weight, shift, false);
+        EXPECT_LE(distance(got, n.want(x, weight, shift)), 3e-5) << dim << " form " << form;
+        for (const Isa isa : vector_isas()) {
+          EXPECT_TRUE(same(got, n.run(*device(isa, 2), x, weight, shift, false))) << dim;
+          auto there = n.run(*device(isa, 2), x, weight, shift, true);
+          for (int r = 0; r < n.rows; ++r) {  // between the rows nothing is written
+            for (std::size_t i = n.stride() - 5; i < n.stride(); ++i) {
+              EXPECT_EQ(there[r * n.stride() + i], x[r * n.stride() + i]);
+              there[r * n.stride() + i] = -7.0f;
+            }
+          }
+          EXPECT_TRUE(same(got, there)) << "in place, " << dim;
+        }
+      }
+    }
+  }
+}
+
+TEST(Scales, OfRowsAndSumsAreTheSpecifications) {
+  Random random(17);
+  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
+    if (!ops::isa_supported(isa)) continue;
+    auto d = device(isa, 3);
+    for (const int dim : {1, 16, 37, 5000}) {
+      const auto x = random.normals(static_cast<std::size_t>(dim) * 3), y = random.normals(x.size());
+      const float scales[] = {0.22f, -1.5f, 3.0f};
+      auto sum = x, scaled = x;
+      d->ops().add_scaled(d->stream(), {sum.data(), y.data(), 0.22f, static_cast<std::int64_t>(x.size())});
+      d->ops().scale_rows(d->stream(), {scaled.data(), dim, scales, 3, dim});
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        ASSERT_EQ(sum[i], ops::fma(y[i], 0.22f, x[i]));
+        ASSERT_EQ(scaled[i], x[i] * scales[i / static_cast<std::size_t>(dim)]);
+      }
+    }
+  }
+}
+
+TEST(ScaleLogits, CapsAndFindsTheMaximaOfWhatItWrites) {
+  Random random(18);
+  const float inf = ops::bits_float(0x7f800000u);
+  auto scalar = device(Isa::kScalar);
+  for (const int dim : {1, 63, 64, 65, 544, 9000}) {
+    for (const float cap : {0.0f, 0.5f, 30.0f}) {
+      const std::size_t blocks = static_cast<std::size_t>((dim + ops::kBlockMax - 1) / ops::kBlockMax);
+      auto x = random.normals(static_cast<std::size_t>(dim) * 2, 20.0f);
+      for (const float special : {inf, -inf, ops::bits_float(0x7fc00000u), 0.0f, -0.0f})
+        x[static_cast<std::size_t>(random.below(dim))] = special;
+      const auto run = [&](CpuDevice& d) {
+        auto out = x;
+        std::vector<float> maxima(2 * blocks);
+        d.ops().scale_logits(d.stream(), {out.data(), dim, 2, dim, 0.25f, cap, maxima.data()});
+        out.insert(out.end(), maxima.begin(), maxima.end());
+        return out;
+      };
+      const auto got = run(*scalar);
+      for (std::size_t i = static_cast<std::size_t>(dim); i < x.size();
+           ++i) {  // the second row has no specials
+        const double v = x[i] * 0.25;
+        EXPECT_NEAR(got[i], cap > 0 ? std::tanh(v / cap) * cap : v, 1e-6 * (cap + std::abs(v))) << i;
+        EXPECT_GE(got[x.size() + blocks + (i - static_cast<std::size_t>(dim)) / ops::kBlockMax], got[i]);
+      }
+      for (const Isa isa : vector_isas())
+        EXPECT_TRUE(same(got, run(*device(isa, 2)))) << dim << " cap " << cap;
+    }
+  }
+}
+
+TEST(Tanh, VectorHasTheScalarBitsOverADenseSample) {
+  constexpr int kStep = 1021;
+  std::vector<float> x;
+  for (std::uint64_t bits = 0; bits <= 0xffffffffu; bits += kStep)
+    x.push_back(ops::bits_float(static_cast<std::uint32_t>(bits)));
+  auto want = x;
+  for (float& v : want) v = ops::tanh(v);
+  for (const Isa isa : vector_isas()) {
+    auto d = device(isa, 2);
+    auto out = x;
+    const auto dim = static_cast<std::int32_t>(x.size());
+    d->ops().scale_logits(d->stream(), {out.data(), dim, 1, dim, 1.0f, 1.0f, nullptr});
+    EXPECT_TRUE(same(want, out));
+  }
+}
+
+TEST(GateMul, AgreesBetweenInstructionSetsAlsoInRemainderLanes) {
   Random random(13);
   auto scalar = device(Isa::kScalar);
   for (const int dim : kDims) {
@@ -91,7 +231,7 @@ TEST(SiluMul, AgreesBetweenInstructionSetsAlsoInRemainderLanes) {
     const auto in = random.normals(static_cast<std::size_t>(stride) * 2, 20.0f);
     const auto run = [&](CpuDevice& d) {
       std::vector<float> out(static_cast<std::size_t>(dim) * 2);
-      d.ops().silu_mul(d.stream(), {in.data(), in.data() + dim, stride, 2, dim, out.data()});
+      d.ops().gate_mul(d.stream(), {in.data(), in.data() + dim, stride, 2, dim, out.data()});
       return out;
     };
     const auto got = run(*scalar);
@@ -100,20 +240,24 @@ TEST(SiluMul, AgreesBetweenInstructionSetsAlsoInRemainderLanes) {
   }
 }
 
-TEST(SiluMul, VectorExpHasTheScalarBitsOverADenseSample) {
+TEST(GateMul, VectorExpHasTheScalarBitsOverADenseSample) {
   constexpr int kStep = 1021;
   std::vector<float> x;
   for (std::uint64_t bits = 0; bits <= 0xffffffffu; bits += kStep)
     x.push_back(ops::bits_float(static_cast<std::uint32_t>(bits)));
   const std::vector<float> one(x.size(), 1.0f);
   std::vector<float> want(x.size());
-  for (std::size_t i = 0; i < x.size(); ++i) want[i] = ops::silu(x[i]) * 1.0f;
-  for (const Isa isa : vector_isas()) {
-    auto d = device(isa, 2);
-    std::vector<float> out(x.size());
-    const auto dim = static_cast<std::int32_t>(x.size());
-    d->ops().silu_mul(d->stream(), {x.data(), one.data(), dim, 1, dim, out.data()});
-    EXPECT_TRUE(same(want, out));
+  for (const auto activation : {ops::Activation::kSilu, ops::Activation::kGeluTanh}) {
+    const bool silu = activation == ops::Activation::kSilu;
+    for (std::size_t i = 0; i < x.size(); ++i)
+      want[i] = (silu ? ops::silu(x[i]) : ops::gelu_tanh(x[i])) * 1.0f;
+    for (const Isa isa : vector_isas()) {
+      auto d = device(isa, 2);
+      std::vector<float> out(x.size());
+      const auto dim = static_cast<std::int32_t>(x.size());
+      d->ops().gate_mul(d->stream(), {x.data(), one.data(), dim, 1, dim, out.data(), activation});
+      EXPECT_TRUE(same(want, out)) << static_cast<int>(activation);
+    }
   }
 }
 
@@ -225,7 +369,8 @@ TEST(AllReduce, OfOneRankChangesNothing) {
 
 // --- threads ---------------------------------------------------------------------------------------------
 
-constexpr int kRows = 131, kDim = 544;  // so much that every thread gets some, and no multiple of their number
+constexpr int kRows = 131,
+              kDim = 544;  // so much that every thread gets some, and no multiple of their number
 
 /// Floats of an operation on one device, then what it stored as bytes.
 struct Output {
@@ -259,7 +404,7 @@ TEST(RowThreads, SiluMul) {
   const auto in = random.normals(2 * kRows * kDim, 5.0f);
   expect_equal_bits_on_all_threads([&](CpuDevice& d) {
     Output out{std::vector<float>(kRows * kDim)};
-    d.ops().silu_mul(d.stream(), {in.data(), in.data() + kDim, 2 * kDim, kRows, kDim, out.floats.data()});
+    d.ops().gate_mul(d.stream(), {in.data(), in.data() + kDim, 2 * kDim, kRows, kDim, out.floats.data()});
     return out;
   });
 }

@@ -187,7 +187,7 @@ INSTANTIATE_TEST_SUITE_P(Container, CraftedGguf, ::testing::Values(
 
 INSTANTIATE_TEST_SUITE_P(HyperParameters, CraftedGguf, ::testing::Values(
     Crafted{"no_architecture", [](GgufBuilder& b) { b.erase("general.architecture"); }, "general.architecture is missing"},
-    Crafted{"unknown_architecture", [](GgufBuilder& b) { b.str("general.architecture", "mamba"); }, "general.architecture: \"mamba\" is not supported yet (known: llama)"},
+    Crafted{"unknown_architecture", [](GgufBuilder& b) { b.str("general.architecture", "rwkv"); }, "general.architecture: \"rwkv\" is not supported yet (known: llama, "},
     Crafted{"layers_0", [](GgufBuilder& b) { b.u32("llama.block_count", 0); }, "llama.block_count is 0"},
     Crafted{"layers_more_than_stored", [](GgufBuilder& b) { b.u32("llama.block_count", 2); }, "blk.1.attn_norm.weight is missing"},
     Crafted{"layers_4096", [](GgufBuilder& b) { b.u32("llama.block_count", 4096); }, "promises 4096 layers"},
@@ -209,8 +209,11 @@ INSTANTIATE_TEST_SUITE_P(HyperParameters, CraftedGguf, ::testing::Values(
     Crafted{"theta_nan", [](GgufBuilder& b) { b.f32("llama.rope.freq_base", kNaN); }, "rope.freq_base is nan"},
     Crafted{"theta_inf", [](GgufBuilder& b) { b.f32("llama.rope.freq_base", kInf); }, "rope.freq_base is inf"},
     Crafted{"theta_0", [](GgufBuilder& b) { b.f32("llama.rope.freq_base", 0); }, "rope.freq_base is 0"},
-    Crafted{"rope_dim_above_head", [](GgufBuilder& b) { b.u32("llama.rope.dimension_count", 8); }, "rope.dimension_count differs from the head size 4"},
-    Crafted{"rope_yarn", [](GgufBuilder& b) { b.str("llama.rope.scaling.type", "yarn"); }, "rope.scaling.type: \"yarn\" is not supported yet (known: none, linear)"},
+    Crafted{"rope_dim_above_head", [](GgufBuilder& b) { b.u32("llama.rope.dimension_count", 8); }, "rope.dimension_count is 8, expected 0 to 4"},
+    Crafted{"rope_unknown", [](GgufBuilder& b) { b.str("llama.rope.scaling.type", "xpos"); }, "rope.scaling.type: \"xpos\" is not supported yet (known: none, linear, yarn, longrope)"},
+    Crafted{"rope_dim_odd", [](GgufBuilder& b) { b.u32("llama.rope.dimension_count", 3); }, "rope.dimension_count 3 is not an even number"},
+    Crafted{"yarn_base_1", [](GgufBuilder& b) { b.str("llama.rope.scaling.type", "yarn").f32("llama.rope.freq_base", 1); }, "rope.freq_base is not above 1"},
+    Crafted{"longrope_half", [](GgufBuilder& b) { b.tensor("rope_factors_long.weight", {2}); }, "one of the tensors rope_factors_short.weight and rope_factors_long.weight is missing"},
     Crafted{"rope_freqs_short", [](GgufBuilder& b) { b.tensor("rope_freqs.weight", {1}); }, "rope_freqs.weight is not F32 with 2 elements"},
     Crafted{"head_dim_odd", [](GgufBuilder& b) { b.u32("llama.attention.key_length", 3).u32("llama.attention.value_length", 3).u32("llama.rope.dimension_count", 3); }, "is not an even number"},
     Crafted{"head_dim_huge", [](GgufBuilder& b) { b.u32("llama.attention.key_length", 1 << 20); }, "attention.key_length is 1048576"},
@@ -258,7 +261,9 @@ TEST(GgufModel, TinyFileLoadsAndSaysWhatItIs) {
 TEST(GgufModel, NameIsWholeCharactersWithoutControls) {
   TempDir dir;
   const auto name = [&](std::string_view text) {
-    return ModelFiles::open(dir.write("m.gguf", tiny_llama().str("general.name", text).build())).value()->display_name();
+    return ModelFiles::open(dir.write("m.gguf", tiny_llama().str("general.name", text).build()))
+        .value()
+        ->display_name();
   };
   EXPECT_EQ(name("a\x1b[31m\nb\x7f"), "a?[31m?b?");
   EXPECT_EQ(name(std::string(255, 'x') + "\u00e9"), std::string(255, 'x'));
@@ -269,7 +274,8 @@ TEST(GgufModel, NameIsWholeCharactersWithoutControls) {
 TEST(Gguf, ArraysThatNobodyNeedsAreNotRead) {
   // Zeros cost nothing in a sparse file; as integers they would take eight times its length.
   const std::uint64_t n = (1 << 24) + 1;
-  std::string bytes = GgufBuilder().raw("k", Bytes().put(kMetaArray).put(kMetaU8).put(n).data + std::string(n, '\0')).build();
+  std::string bytes =
+      GgufBuilder().raw("k", Bytes().put(kMetaArray).put(kMetaU8).put(n).data + std::string(n, '\0')).build();
   const auto f = GgufFile::parse(std::as_bytes(std::span(bytes)));
   ASSERT_TRUE(f) << f.error().message;
   EXPECT_THAT(f->integers("k").error().message, HasSubstr("metadata key k is an array of 16777217 elements"));

@@ -65,6 +65,8 @@ struct HarnessOptions {
   DType kv_dtype = DType::kF32;
   std::int32_t block_tokens = 16;
   std::int32_t max_tokens = 2048;  ///< of all sequences together
+  std::int32_t context = 0;        ///< DecoderOptions::context
+  std::size_t token_limit = 0;     ///< ids that greedy() may choose; 0 = all rows
   ops::CpuOptions cpu = barg::test::test_cpu(0);
 };
 
@@ -80,7 +82,8 @@ class Harness {
 
   Harness(std::shared_ptr<const ModelFiles> files, const HarnessOptions& options)
       : options_(options), device_(options.cpu) {
-    auto d = Decoder::load(*files, device_.ops(), device_.stream(), {.recipe = options.recipe});
+    auto d = Decoder::load(*files, device_.ops(), device_.stream(),
+                           {.recipe = options.recipe, .context = options.context});
     if (!d) throw std::runtime_error(d.error().message);
     decoder_ = std::move(*d);
     const std::int32_t blocks = options.max_tokens / options.block_tokens + 64;
@@ -209,7 +212,7 @@ class Harness {
     std::vector<std::int32_t> out;
     for (std::size_t i = 0; i < count; ++i) {
       const auto l = logits(h);
-      out.push_back(argmax(l.data(), vocab()));
+      out.push_back(argmax(l.data(), options_.token_limit > 0 ? options_.token_limit : vocab()));
       if (i + 1 < count) h = step({{seq, static_cast<std::int32_t>(prompt.size() + i), {out.back()}}});
     }
     return out;

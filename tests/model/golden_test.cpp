@@ -2,66 +2,11 @@
 // README): logits within 1e-4 of their standard deviation, hidden states, greedy tokens; and equal bits for
 // every way to cut the same tokens into steps.
 #include "math.h"
-#include "model/golden_kit.h"
+#include "model/golden_checks.h"
 #include "model/hf_builder.h"
 
 namespace barg::model::test {
 namespace {
-
-constexpr float kBar = 1e-4f;
-
-/// logsumexp in double.
-double logsumexp(const float* x, std::size_t n) {
-  const float m = *std::max_element(x, x + n);
-  double sum = 0;
-  for (std::size_t i = 0; i < n; ++i) sum += std::exp(static_cast<double>(x[i]) - m);
-  return m + std::log(sum);
-}
-
-/// Largest |difference| over the row's standard deviation, over all stored positions.
-double check_prompt(const Goldens& g, const std::string& p, const std::vector<float>& logits,
-                    std::size_t vocab) {
-  const auto positions = g.ids(p + ".positions");
-  const auto want = g.floats(p + ".logits");
-  const auto std_dev = g.floats(p + ".logit_std");
-  double worst = 0;
-  for (std::size_t i = 0; i < positions.size(); ++i) {
-    const auto at = static_cast<std::size_t>(positions[i]);
-    for (std::size_t v = 0; v < vocab; ++v) {
-      worst = std::max(
-          worst, std::abs(static_cast<double>(logits[at * vocab + v]) - want[i * vocab + v]) / std_dev[at]);
-    }
-  }
-  const auto argmax = g.ids(p + ".argmax");
-  const auto lse = g.floats(p + ".logsumexp");
-  for (std::size_t at = 0; at < lse.size(); ++at) {
-    const float* row = &logits[at * vocab];
-    EXPECT_NEAR(logsumexp(row, vocab), lse[at], kBar * std_dev[at]) << p << " position " << at;
-    const std::int32_t best = Harness::argmax(row, vocab);
-    // A tie within the bar may fall either way.
-    EXPECT_LE(row[best] - row[argmax[at]], 2 * kBar * std_dev[at]) << p << " position " << at;
-  }
-  return worst;
-}
-
-/// Both names are relative to the data directory.
-void check_against_goldens(const std::string& model, const std::string& goldens) {
-  const std::string path = barg::test::shared_data(model), golden_path = barg::test::shared_data(goldens);
-  if (path.empty() || golden_path.empty()) GTEST_SKIP() << barg::test::kNoShared;
-  const Goldens g(golden_path);
-  Harness h(open_or_throw(path), {.max_tokens = 2048});
-  double worst = 0;
-  for (const std::string& p : g.prompts()) {
-    const auto ids = g.ids(p + ".input_ids");
-    h.free_all();
-    const auto hidden = h.prefill(h.new_sequence(static_cast<std::int32_t>(ids.size())), ids, {ids.size()});
-    worst = std::max(worst, check_prompt(g, p, h.logits(hidden), h.vocab()));
-    h.free_all();
-    EXPECT_EQ(h.greedy(ids, 32, {ids.size()}), g.ids(p + ".greedy")) << p;
-  }
-  EXPECT_LE(worst, kBar);
-  ::testing::Test::RecordProperty("worst_over_std", std::to_string(worst));
-}
 
 class Checkpoint : public ::testing::TestWithParam<const char*> {
  protected:
@@ -75,66 +20,7 @@ TEST_P(Checkpoint, LogitsAndGreedyTokensEqualTransformers) {
 
 TEST_P(Checkpoint, HiddenStatesEqualTransformers) {
   if (path().empty()) GTEST_SKIP() << barg::test::kNoShared;
-  const Goldens g(path() + "/goldens.safetensors");
-  Harness h(open_or_throw(path()), {});
-  std::map<std::int32_t, std::vector<float>> seen;
-  h.decoder().set_observer([&](std::int32_t layer, const float* x, std::int32_t rows) {
-    seen[layer].assign(x, x + static_cast<std::size_t>(rows) * h.hidden());
-  });
-  const auto ids = g.ids("p17.input_ids");
-  seen[-2] = h.prefill(h.new_sequence(17), ids, {17});
-  const auto check = [&](const std::string& name, const std::vector<float>& got) {
-    const auto want = g.floats(name);
-    ASSERT_EQ(got.size(), want.size()) << name;
-    double sum = 0, worst = 0;
-    for (std::size_t i = 0; i < want.size(); ++i) {
-      sum += static_cast<double>(want[i]) * want[i];
-      worst = std::max(worst, std::abs(static_cast<double>(got[i]) - want[i]));
-    }
-    EXPECT_LE(worst, kBar * std::sqrt(sum / static_cast<double>(want.size()))) << name;
-  };
-  check("hidden.embed", seen[-1]);
-  check("hidden.norm", seen[-2]);
-  for (std::int32_t i = 0; i < h.decoder().spec().num_layers; ++i)
-    check("hidden.layer." + std::to_string(i), seen[i]);
-}
-
-/// One reference run; then every other way to compute the same rows must give the same bits.
-void check_bits(const std::shared_ptr<const ModelFiles>& files, const std::vector<std::int32_t>& ids,
-                Recipe recipe, DType kv) {
-  const auto n = static_cast<std::int32_t>(ids.size());
-  Harness h(files, {.recipe = recipe, .kv_dtype = kv, .cpu = {.threads = 1}});
-  const auto want = h.prefill(h.new_sequence(n), ids, {ids.size()});
-  const auto want_logits = h.logits(want);
-  const auto again = [&](Harness& other, const std::vector<std::size_t>& chunks) {
-    other.free_all();
-    return other.prefill(other.new_sequence(n), ids, chunks);
-  };
-  EXPECT_TRUE(same_bits(again(h, {1}), want)) << "one by one";
-  EXPECT_TRUE(same_bits(again(h, {7, 1, 33, 64, 2, 128, 31}), want)) << "odd chunks";
-  Harness wide(files, {.recipe = recipe, .kv_dtype = kv, .block_tokens = 64, .cpu = {.threads = 3}});
-  EXPECT_TRUE(same_bits(again(wide, {100, 57}), want)) << "64-token blocks, 3 threads";
-  Harness scalar(files, {.recipe = recipe,
-                         .kv_dtype = kv,
-                         .block_tokens = 32,
-                         .cpu = {.threads = 2, .isa = ops::Isa::kScalar}});
-  EXPECT_TRUE(same_bits(again(scalar, {200, 3}), want)) << "scalar, 32-token blocks, 2 threads";
-  EXPECT_TRUE(same_bits(scalar.logits(want), want_logits)) << "scalar logits";
-  for (std::size_t row : {std::size_t{0}, ids.size() / 2, ids.size() - 1}) {
-    const auto alone = h.logits(h.row(want, row));
-    EXPECT_EQ(std::memcmp(alone.data(), &want_logits[row * h.vocab()], alone.size() * sizeof(float)), 0)
-        << "logits of row " << row << " alone";
-  }
-}
-
-/// The longest stored prompt of at most `most` tokens.
-std::vector<std::int32_t> longest_prompt(const Goldens& g, std::size_t most) {
-  std::vector<std::int32_t> best;
-  for (const std::string& p : g.prompts()) {
-    const auto ids = g.ids(p + ".input_ids");
-    if (ids.size() <= most && ids.size() > best.size()) best = ids;
-  }
-  return best;
+  check_hidden_states(path(), {});
 }
 
 TEST_P(Checkpoint, ChunksBlocksThreadsAndIsaDoNotChangeABit) {

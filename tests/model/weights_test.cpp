@@ -80,7 +80,7 @@ TEST(Weights, JoinedAndReorderedRowsArriveWhereTheyBelong) {
   ASSERT_TRUE(files) << files.error().message;
   const auto spec = (*files)->spec();
   ASSERT_TRUE(spec) << spec.error().message;
-  ASSERT_TRUE(spec->permuted_qk);
+  ASSERT_EQ(spec->interleaved_qk, 48);
   std::vector<std::byte> qkv = rows(**files, "blk.0.attn_q.weight", 21);
   for (const auto& [name, heads] : {std::pair{"blk.0.attn_k.weight", 1}, {"blk.0.attn_v.weight", 0}}) {
     const auto more = rows(**files, name, heads);

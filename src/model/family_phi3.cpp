@@ -1,0 +1,18 @@
+// Phi-3, 3.5, 4 and 4-mini: q, k and v in one tensor, gate and up in one, longrope, heads that rotate in
+// part.
+#include "model/family.h"
+
+namespace barg::model {
+
+Result<DecoderSpec> phi3_from_hf(const FamilyInput& in) {
+  auto s = llama_like_from_hf(in, {.eps = 1e-5});
+  if (!s) return s;
+  s->fused_qkv = s->fused_gate_up = true;
+  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in, 0));
+  if (in.fields.error()) return std::unexpected(*in.fields.error());
+  return s;
+}
+
+Result<DecoderSpec> phi3_from_gguf(const FamilyInput& in) { return llama_like_from_gguf(in); }
+
+}  // namespace barg::model

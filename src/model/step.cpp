@@ -1,0 +1,98 @@
+#include "model/step.h"
+
+namespace barg::model {
+
+Rows StepOps::wanted(const Projection& p, const Rows& buffers) const {
+  if (recipe == Recipe::kBF16) return buffers;
+  Rows out{nullptr, nullptr, true};
+  for (const ProjectionPart& part : p.parts) {
+    if (reads_prepared(part))
+      out.prepared = buffers.prepared;
+    else
+      out.x = buffers.x;
+  }
+  return out;
+}
+
+void StepOps::linear(const ProjectionPart& p, const Rows& in, std::int32_t rows, const Output& out) const {
+  table.linear(stream, {.weight = p.weight,
+                        .recipe = recipe,
+                        .x = in.x,
+                        .rows = rows,
+                        .x_stride = p.weight.k,
+                        .bias = p.bias,
+                        .out = out.y,
+                        .out_stride = out.stride,
+                        .workspace = in.prepared,
+                        .prepared = in.ready && reads_prepared(p) ? in.prepared : nullptr,
+                        .accumulate = out.accumulate,
+                        .block_max = out.block_max});
+}
+
+void StepOps::project(const Projection& p, const Rows& in, std::int32_t rows, const Output& to) const {
+  for (const ProjectionPart& part : p.parts)
+    linear(part, in, rows, {to.y + part.out_offset, to.stride, to.accumulate});
+  table.all_reduce(stream, {.x = to.y, .count = std::int64_t{rows} * to.stride, .rank = 0, .world = 1});
+}
+
+void StepOps::norm(const float* x, const NormWeights& w, std::int32_t rows, const Rows& to) const {
+  const NormSpec& n = spec.norm;
+  if (n.kind == ops::NormKind::kRms && w.bias == nullptr && to.x != x) {
+    return table.rms_norm(stream, {.x = x,
+                                   .weight = w.weight,
+                                   .weight_offset = n.offset,
+                                   .eps = n.eps,
+                                   .rows = rows,
+                                   .dim = spec.hidden,
+                                   .out = to.x,
+                                   .prepared = to.produced()});
+  }
+  table.norm(stream, {.kind = n.kind,
+                      .x = x,
+                      .x_stride = spec.hidden,
+                      .weight = w.weight,
+                      .weight_stride = 0,
+                      .bias = w.bias,
+                      .weight_offset = n.offset,
+                      .eps = n.eps,
+                      .rows = rows,
+                      .groups = 1,
+                      .dim = spec.hidden,
+                      .out = to.x,
+                      .out_stride = spec.hidden,
+                      .prepared = to.produced()});
+}
+
+Rows StepOps::gated(const Step& s, const Projection& gate_up, const Projection& reader, const Rows& h) const {
+  const ProjectionPart &gate = gate_up.parts[0], &up = gate_up.parts[1];
+  const std::int32_t width = gate.weight.n;
+  if (gate.weight.dtype == up.weight.dtype) {
+    const Rows act = wanted(reader, s.act);
+    table.gated_linear(stream, {.gate = gate.weight,
+                                .up = up.weight,
+                                .recipe = recipe,
+                                .x = h.x,
+                                .rows = s.rows,
+                                .x_stride = gate.weight.k,
+                                .gate_bias = gate.bias,
+                                .up_bias = up.bias,
+                                .out = act.x,
+                                .prepared_out = act.produced(),
+                                .workspace = h.prepared,
+                                .prepared = h.produced(),
+                                .activation = spec.activation});
+    return act;
+  }
+  linear(gate, h, s.rows, {s.act.x, width});
+  linear(up, h, s.rows, {s.up, width});
+  table.gate_mul(stream, {.gate = s.act.x,
+                          .up = s.up,
+                          .in_stride = width,
+                          .rows = s.rows,
+                          .dim = width,
+                          .out = s.act.x,
+                          .activation = spec.activation});
+  return s.act;
+}
+
+}  // namespace barg::model

@@ -1,0 +1,86 @@
+// What the halves of a layer work with while a step is computed: its buffers (Step), and the calls they share
+// (StepOps). Internal to the decoder and to the files that hold one kind of mixer or feed-forward each.
+//
+// A half reads rows (the norm of the residual stream, or the stream itself), and leaves its result where
+// Output says: added to the stream, or in a buffer from where the decoder brings it there (post norms,
+// scales). One thread; allocates nothing; everything borrows from the decoder and its workspace.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "model/decoder_spec.h"
+#include "model/forward.h"
+#include "model/weights.h"
+#include "ops.h"
+
+namespace barg::model {
+
+/// Rows between two operations: as floats, prepared for the recipe, or both, as the readers want them.
+struct Rows {
+  float* x;
+  void* prepared;
+  bool ready = false;  ///< producers fill `prepared`; else linear prepares the rows there, from x
+
+  void* produced() const { return ready ? prepared : nullptr; }
+};
+
+/// Where a matrix product goes.
+struct Output {
+  float* y;
+  std::int64_t stride;
+  bool accumulate = false;
+  float* block_max = nullptr;
+};
+
+/// cos and sin of the rows' positions, of one rope.
+struct Rotation {
+  float *cos, *sin;
+};
+
+/// The buffers of one step and the batch they belong to.
+struct Step {
+  const ForwardBatch& batch;
+  std::int32_t rows;  ///< of the batch, or after keep_wanted() of those that are wanted
+  float* x;           ///< [rows, hidden] the residual stream
+  float* sub;         ///< [rows, hidden] a half's result on its way there
+  Rotation rotations[kMaxRopes];
+  float* query_scales;  ///< [rows]
+  float *qkv, *up;
+  Rows h, context, act;
+  void* attention;
+};
+
+/// The device as the halves of a layer use it.
+class StepOps {
+ public:
+  StepOps(const DecoderSpec& spec, const ops::OpTable& table, ops::Stream& stream, Recipe recipe)
+      : spec(spec), table(table), stream(stream), recipe(recipe) {}
+
+  const DecoderSpec& spec;
+  const ops::OpTable& table;
+  ops::Stream& stream;
+  const Recipe recipe;
+
+  bool reads_prepared(const ProjectionPart& p) const {
+    return ops::prepared_form(recipe, p.weight.dtype) != ops::Form::kF32;
+  }
+
+  /// `buffers` without those that no part of `p` reads: what a producer has to write. In recipe bf16 every
+  /// product rounds its rows itself.
+  Rows wanted(const Projection& p, const Rows& buffers) const;
+
+  /// The one way to multiply by a weight.
+  void linear(const ProjectionPart& p, const Rows& in, std::int32_t rows, const Output& out) const;
+
+  /// to = W in, or += ; row-parallel: summed over the ranks, of which the first adds to the residual stream.
+  void project(const Projection& p, const Rows& in, std::int32_t rows, const Output& to) const;
+
+  /// The norm of rows [rows, hidden].
+  void norm(const float* x, const NormWeights& w, std::int32_t rows, const Rows& to) const;
+
+  /// act(gate h) * up h, in one of the buffers of `s`. Fused where gate and up are stored alike.
+  Rows gated(const Step& s, const Projection& gate_up, const Projection& reader, const Rows& h) const;
+};
+
+}  // namespace barg::model
