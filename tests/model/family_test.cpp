@@ -1,9 +1,14 @@
 // Every dense family against transformers, from Hugging Face checkpoints and from GGUF files of the same
 // weights.
+#include <filesystem>
+
 #include "model/golden_checks.h"
+#include "support/temp_dir.h"
 
 namespace barg::model::test {
 namespace {
+
+using barg::test::TempDir;
 
 struct Row {
   const char* name;
@@ -66,6 +71,82 @@ TEST(LongRope, ShortFactorsServeContextsUpToTheOriginal) {
   if (path.empty()) GTEST_SKIP() << barg::test::kNoShared;
   // transformers takes the short factors while a sequence has at most 64 tokens.
   check_file_against_goldens(path, path + "/goldens.safetensors", {.longest = 17, .context = 64});
+}
+
+/// A config.json with one value changed.
+struct Change {
+  const char* model;
+  const char* path;  ///< dotted
+  const char* value;
+  const char* set = "";  ///< GoldenOptions::set
+};
+
+const Change kChanges[] = {
+    {"llama-yarn", "rope_scaling.factor", "4.1"},
+    {"llama-yarn", "rope_scaling.original_max_position_embeddings", "66"},
+    {"mistral-nemo", "rope_theta", "1010000.0"},
+    {"ministral3", "rope_parameters.llama_4_scaling_beta", "0.11"},
+    {"ministral3", "rope_parameters.mscale_all_dim", "1.1"},
+    {"smollm3", "no_rope_layers", "[1,1,1,1,1]"},
+    {"qwen2", "rope_theta", "1010000.0"},
+    {"qwen2-yarn", "rope_scaling.factor", "4.1"},
+    {"qwen3", "rms_norm_eps", "1e-5"},
+    {"gemma", "rope_theta", "10100.0"},
+    {"gemma2", "attn_logit_softcapping", "5.1"},
+    {"gemma2", "final_logit_softcapping", "0.51"},
+    {"gemma2", "query_pre_attn_scalar", "24.5"},
+    {"gemma2", "sliding_window", "25"},
+    {"gemma3", "rope_local_base_freq", "10100.0"},
+    {"gemma3", "rope_scaling.factor", "8.1"},
+    {"gemma3-1b", "sliding_window_pattern", "7"},
+    {"phi3", "rope_scaling.long_factor", "[1.0,1.31,2.0,3.1,4.7,6.0]", "fixed_long."},
+    {"phi3-window", "sliding_window", "23"},
+    {"olmo2", "rope_theta", "510000.0"},
+    {"olmo3", "rope_parameters.full_attention.attention_factor", "1.21"},
+    {"olmo3", "rope_parameters.sliding_attention.rope_theta", "510000.0"},
+    {"granite", "embedding_multiplier", "12.1"},
+    {"granite", "attention_multiplier", "0.126"},
+    {"granite", "residual_multiplier", "0.221"},
+    {"granite", "logits_scaling", "0.251"},
+    {"cohere", "logit_scale", "0.251"},
+    {"cohere", "layer_norm_eps", "1e-4"},
+    {"cohere2", "sliding_window", "23"},
+    {"glm4", "partial_rotary_factor", "0.25"},
+    {"stablelm", "partial_rotary_factor", "0.5"},
+    {"stablelm", "rope_theta", "10100.0"},
+};
+
+void set(Json& root, std::string path, const char* value) {
+  Json* at = &root;
+  while (true) {
+    const std::size_t dot = path.find('.');
+    at = at->find(path.substr(0, dot));
+    ASSERT_NE(at, nullptr) << path;
+    if (dot == path.npos) break;
+    path.erase(0, dot + 1);
+  }
+  *at = parse_json(value).value();
+}
+
+/// What the goldens would see if a field were read a little wrong: ten times the bar at least.
+TEST(Goldens, SeeEveryFieldOfEveryFamily) {
+  if (barg::test::shared_data("models/stablelm").empty()) GTEST_SKIP() << barg::test::kNoShared;
+  for (const Change& c : kChanges) {
+    SCOPED_TRACE(std::string(c.model) + ": " + c.path + " = " + c.value);
+    const std::string path = barg::test::shared_data(std::string("models/") + c.model);
+    Json config = parse_json(read_file(path + "/config.json", 1 << 20).value()).value();
+    set(config, c.path, c.value);
+    TempDir dir;
+    dir.write("config.json", dump_json(config));
+    std::filesystem::create_symlink(std::filesystem::absolute(path + "/model.safetensors"),
+                                    dir.path() + "/model.safetensors");
+    const Goldens g(path + "/goldens.safetensors");
+    Harness h(open_or_throw(dir.path()), {});
+    const std::string p = std::string(c.set) + "p200";
+    const auto ids = g.ids(p + ".input_ids");
+    const auto hidden = h.prefill(h.new_sequence(static_cast<std::int32_t>(ids.size())), ids, {ids.size()});
+    EXPECT_GE(worst_of(g, p, h.logits(hidden), h.vocab()), 10 * kBar);
+  }
 }
 
 }  // namespace
