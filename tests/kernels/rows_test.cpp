@@ -399,7 +399,7 @@ TEST(RowThreads, RmsNorm) {
   expect_equal_bits_on_all_threads([&](CpuDevice& d) { return Output{run_norm(d, x, weight, 1.0f, kRows)}; });
 }
 
-TEST(RowThreads, SiluMul) {
+TEST(RowThreads, GateMul) {
   Random random(32);
   const auto in = random.normals(2 * kRows * kDim, 5.0f);
   expect_equal_bits_on_all_threads([&](CpuDevice& d) {

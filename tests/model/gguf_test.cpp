@@ -245,7 +245,7 @@ TEST(GgufModel, TinyFileLoadsAndSaysWhatItIs) {
   const auto spec = m->spec().value();
   EXPECT_EQ(spec.family, "llama");
   EXPECT_TRUE(spec.tied);
-  EXPECT_TRUE(spec.permuted_qk);
+  EXPECT_EQ(spec.interleaved_qk, spec.head_dim);
   EXPECT_EQ(kv_bytes_per_token(spec, DType::kF16), 2u * 1 * 4 * 2);
   EXPECT_EQ(kv_bytes_per_token(spec, DType::kF8E4M3), 2u * 1 * (4 + 4)) << "with the scales";
   EXPECT_EQ(kv_bytes_per_token(spec, DType::kI8), 2u * 1 * (4 + 4));
