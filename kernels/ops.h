@@ -196,6 +196,8 @@ struct AttentionParams {
   void* workspace;           ///< attention_workspace_bytes(rows, nq, D)
   void* prepared = nullptr;  ///< [R, nq * D] in Form::kInt8 as well, or nullptr. REQUIRES D % 32 == 0
   float softcap = 0;         ///< > 0: a score s is tanh(s * (1 / softcap)) * softcap, before the mask
+  /// [nq] or nullptr: a logit of each head that joins its softmax after all keys and has no value.
+  const float* sinks = nullptr;
 };
 
 /// out[r, i] = act(gate[r, i]) * up[r, i].
@@ -232,6 +234,125 @@ struct ScaleLogitsParams {
   std::int32_t rows, dim;
   float scale, softcap;
   float* block_max;  ///< of the new values, as in LinearParams, or nullptr
+};
+
+// Mixture of experts ----------------------------------------------------------------------------------------
+
+/// `count` matrices of one shape and type, packed one behind the other (experts, or heads).
+struct PackedStack {
+  PackedWeight first;
+  std::int64_t stride = 0;  ///< bytes from a matrix to the next
+  std::int32_t count = 0;
+
+  PackedWeight at(std::int32_t i) const {
+    PackedWeight w = first;
+    w.data = static_cast<const std::byte*>(first.data) + i * stride;
+    return w;
+  }
+};
+
+/// What router logits become before experts are chosen by them.
+enum class RouterScore : std::uint8_t {
+  kSoftmax,        ///< over all experts
+  kSigmoid,        ///< of each by itself
+  kChosenSoftmax,  ///< the logits choose, and the weights are their softmax over the chosen
+};
+
+/// Experts a row, and their weights. With key = score + bias: of `groups` equal runs of experts the kept_groups
+/// best are kept (by their largest key, or by the sum of the two largest), and of the experts in them the `chosen`
+/// with the largest keys, descending; of equal ones the first. weight = score, divided by (sum of the chosen, in
+/// that order, + norm_epsilon) if `normalise`, times `scale`. NaN logits give valid ids and NaN weights.
+struct RouteParams {
+  const float* logits;  ///< [R, E]
+  const float* bias;    ///< [E] or nullptr; it chooses and is no part of the weights
+  std::int32_t rows, experts, chosen;
+  std::int32_t groups, kept_groups;  ///< 1, 1: no groups. REQUIRES chosen <= experts of the kept groups
+  bool group_top2;                   ///< a group's key is the sum of its two largest keys
+  RouterScore score;
+  bool normalise;
+  float norm_epsilon;
+  float scale;
+  std::int32_t* ids;  ///< [R, chosen]
+  float* weights;     ///< [R, chosen]
+};
+inline constexpr std::int32_t kMaxExperts = 1024;
+
+/// glu(g, u) = act(g) * u, or of a clamped pair, g = min(g, limit) and u = clamp(u, -limit, limit):
+/// (u + 1) * (g / (1 + exp(-alpha g))).
+enum class ExpertGlu : std::uint8_t { kActivation, kClampedSilu };
+
+/// v = (weight_0 y_0 + weight_1 y_1) + ..., in the order of ids, each product and sum rounded by itself; then
+/// out[r] = v, or out[r] += v. y_j = down glu(gate x[r], up x[r]) of expert ids[r, j] (+ biases), as `linear` and
+/// gated_linear define them.
+struct ExpertsParams {
+  const float* x;  ///< [R, H]
+  std::int32_t rows, chosen;
+  const std::int32_t* ids;  ///< [R, chosen], each in [0, E); a row names an expert once
+  const float* weights;     ///< [R, chosen]
+  PackedStack gate, up;     ///< [I, H] each. REQUIRES the same n and k
+  PackedStack down;         ///< [H, I]
+  const float* gate_bias;   ///< [E, I] or nullptr
+  const float* up_bias;     ///< [E, I] or nullptr
+  const float* down_bias;   ///< [E, H] or nullptr
+  Recipe recipe;
+  ExpertGlu glu;
+  Activation activation;  ///< of kActivation
+  float alpha, limit;     ///< of kClampedSilu
+  float* out;             ///< [R, H], may not be x
+  bool accumulate;
+  void* workspace;  ///< experts_workspace_bytes(rows, chosen, E, H, I, recipe)
+};
+
+/// y[r, s] = W_s x[r, s] for every matrix s of a stack: a projection of each head by its own matrix.
+struct StackedLinearParams {
+  PackedStack weight;
+  Recipe recipe;
+  const float* x;  ///< [R, S, K], strides in floats
+  std::int32_t rows;
+  std::int64_t x_stride, x_head_stride;
+  float* out;  ///< [R, S, N]
+  std::int64_t out_stride, out_head_stride;
+  void* workspace;  ///< stacked_workspace_bytes(rows, S, K, recipe)
+};
+
+// Latent attention ------------------------------------------------------------------------------------------
+// All heads share one vector a token, [c | k_pe]: it is the key of every head, and c is the value. Of a
+// KvLayerView, num_kv_heads is 1, head_dim the whole width, and there is no V plane. A block's plane holds its
+// tokens one after the other; of fp8 and int8 each token has two scales, one of c and one of k_pe, set by that
+// part alone.
+
+inline constexpr std::int32_t kMaxLatentDim = 1024;
+
+/// Rotates k_pe and stores [c | k_pe] of every row; rotates the part of q for it, into the query's tail.
+struct LatentWriteParams {
+  const float* c;     ///< [R, value_dim], row stride c_stride
+  const float* k_pe;  ///< [R, rotary_dim], row stride pe_stride
+  std::int64_t c_stride, pe_stride;
+  const float* q_pe;  ///< [R, nq, rotary_dim], strides in floats
+  std::int64_t q_stride, q_head_stride;
+  float* query;  ///< [R, nq, value_dim + rotary_dim] dense; the last rotary_dim of each are written
+  const float* cos;
+  const float* sin;       ///< [R, rotary_dim/2]
+  std::int32_t rotary_dim;
+  bool interleaved;       ///< pairs (2i, 2i + 1) instead of (i, i + rotary_dim/2)
+  std::int32_t num_q_heads;
+  KvLayerView kv;
+  const Segment* segments;
+  std::int32_t num_segments;
+};
+
+/// out[r, h] = softmax over keys j <= p of q.k_j * scale, applied to the first value_dim numbers of k_j; tiles
+/// and splits as in AttentionParams. What is stored counts as one rounded product, code times scale.
+struct LatentAttentionParams {
+  const float* q;  ///< [R, nq, head_dim] dense
+  float* out;      ///< [R, nq, value_dim] dense
+  float scale;
+  std::int32_t num_q_heads;
+  std::int32_t value_dim;
+  KvLayerView kv;
+  const Segment* segments;
+  std::int32_t num_segments;
+  void* workspace;  ///< latent_workspace_bytes(value_dim)
 };
 
 /// Per row: max logit with its lowest index, and log(sum exp(x - max)) + max over `dim` entries, in the fixed
@@ -288,6 +409,9 @@ enum Feature : std::uint32_t {
   kFeatureNorms = 1,        ///< norm, add_scaled, scale_rows
   kFeatureActivations = 2,  ///< other activations than silu
   kFeatureSoftcap = 4,      ///< AttentionParams::softcap, scale_logits
+  kFeatureExperts = 8,      ///< route, experts
+  kFeatureLatent = 16,      ///< stacked_linear, latent_write, latent_attention
+  kFeatureSinks = 32,       ///< AttentionParams::sinks
 };
 
 struct OpTable {
@@ -305,6 +429,12 @@ struct OpTable {
                                            std::int32_t head_dim);
   /// Bytes of one head's K plus V plane in one block.
   std::size_t (*kv_head_bytes)(DType, std::int32_t block_tokens, std::int32_t head_dim);
+  /// Bytes of a block's latent vectors of `dim` numbers.
+  std::size_t (*latent_bytes)(DType, std::int32_t block_tokens, std::int32_t dim);
+  std::size_t (*latent_workspace_bytes)(std::int32_t value_dim);
+  std::size_t (*experts_workspace_bytes)(std::int32_t rows, std::int32_t chosen, std::int32_t experts,
+                                         std::int32_t hidden, std::int32_t ffn, Recipe);
+  std::size_t (*stacked_workspace_bytes)(std::int32_t rows, std::int32_t count, std::int32_t k, Recipe);
 
   void (*embed)(Stream&, const EmbedParams&);
   void (*rms_norm)(Stream&, const RmsNormParams&);
@@ -317,6 +447,11 @@ struct OpTable {
   void (*add_scaled)(Stream&, const AddScaledParams&);
   void (*scale_rows)(Stream&, const ScaleRowsParams&);
   void (*scale_logits)(Stream&, const ScaleLogitsParams&);
+  void (*route)(Stream&, const RouteParams&);
+  void (*experts)(Stream&, const ExpertsParams&);
+  void (*stacked_linear)(Stream&, const StackedLinearParams&);
+  void (*latent_write)(Stream&, const LatentWriteParams&);
+  void (*latent_attention)(Stream&, const LatentAttentionParams&);
   void (*row_stats)(Stream&, const RowStatsParams&);
   std::int32_t (*gumbel_filter)(const GumbelFilterParams&);  ///< the number of hits
   void (*copy_blocks)(Stream&, const BlockCopyParams&);

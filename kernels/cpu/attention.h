@@ -52,6 +52,16 @@ static constexpr std::int32_t first_key(const AttentionParams& p, std::int32_t p
 /// Floats of a head in registers of 16.
 static constexpr std::int32_t padded_dim(std::int32_t dim) { return (dim + 15) / 16 * 16; }
 
+/// What acc is multiplied with in the end: 1 / sum, or with a sink s, of which m is the larger of it and max,
+/// a = exp(max - m): a / fma(sum, a, exp(s - m)).
+static inline float output_factor(const AttentionParams& p, std::int32_t head, float max, float sum) {
+  if (p.sinks == nullptr) return 1.0f / sum;
+  const float sink = p.sinks[head];
+  const float m = sink > max ? sink : max;
+  const float a = exp(max - m);
+  return a / fma(sum, a, exp(sink - m));
+}
+
 AttentionPlan plan_attention(const AttentionParams& p, int threads);
 
 }  // namespace barg::ops::cpu

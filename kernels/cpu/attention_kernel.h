@@ -559,8 +559,8 @@ void fold(Total& total, const Total& next, int width, bool begins) {
 void write_out(const AttentionParams& p, const AttentionPlan& plan, const AttentionItem& item,
                const Place& place, const Total& total) {
   const int dim = p.kv.head_dim;
-  const Reg inverse = Wide::set(1.0f / total.sum);
-  for (int d = 0; d < dim; d += 16) Wide::store(total.acc + d, Wide::mul(Wide::load(total.acc + d), inverse));
+  const Reg factor = Wide::set(output_factor(p, place.head, total.max, total.sum));
+  for (int d = 0; d < dim; d += 16) Wide::store(total.acc + d, Wide::mul(Wide::load(total.acc + d), factor));
   const std::int64_t row = p.segments[item.segment].row_begin + place.row;
   if (p.out != nullptr) {
     float* out = p.out + row * p.out_stride + std::int64_t{place.head} * dim;

@@ -35,7 +35,8 @@ inline constexpr int kQuantBlock = 32;  ///< weights per scale
 inline constexpr int kHalfBlock = 16;   ///< activations per scale: two for each block of weights
 inline constexpr int kMaxHeadDim = 256;
 inline constexpr const char* kLayoutId = "cpu-k_dt-v_td-1";
-inline constexpr std::uint32_t kFeatures = kFeatureNorms | kFeatureActivations | kFeatureSoftcap;
+inline constexpr std::uint32_t kFeatures = kFeatureNorms | kFeatureActivations | kFeatureSoftcap |
+                                           kFeatureExperts | kFeatureLatent | kFeatureSinks;
 
 static constexpr bool is_quantised(DType t) {
   return t == DType::kQ8_0 || t == DType::kQ4_0 || t == DType::kQ4_1;

@@ -1,5 +1,6 @@
 // The AVX2 back end (with FMA and F16C): the table, and rows of the embedding. Same bits as ops_scalar.cpp.
 #include "cpu/avx2.h"
+#include "cpu/moe.h"
 #include "cpu/philox.h"
 // Needs the vector types of the header above.
 #include "cpu/row_kernels.h"
@@ -119,6 +120,10 @@ const OpTable& avx2_ops() {
       .prepared_bytes = prepared_bytes,
       .attention_workspace_bytes = attention_workspace_bytes,
       .kv_head_bytes = kv_head_bytes,
+      .latent_bytes = latent_bytes,
+      .latent_workspace_bytes = latent_workspace_bytes,
+      .experts_workspace_bytes = experts_workspace_bytes,
+      .stacked_workspace_bytes = stacked_workspace_bytes,
       .embed = embed,
       .rms_norm = run_rms_norm,
       .linear = linear,
@@ -130,6 +135,11 @@ const OpTable& avx2_ops() {
       .add_scaled = run_add_scaled,
       .scale_rows = run_scale_rows,
       .scale_logits = run_scale_logits,
+      .route = route_avx2,
+      .experts = experts_avx2,
+      .stacked_linear = stacked_linear_avx2,
+      .latent_write = latent_write_avx2,
+      .latent_attention = latent_attention_avx2,
       .row_stats = run_row_stats,
       .gumbel_filter = gumbel_filter_avx2,
       .copy_blocks = copy_blocks,

@@ -1,5 +1,6 @@
 // The AVX-512 back end (F, BW, DQ, VL and VNNI): the table. Same bits as ops_scalar.cpp.
 #include "cpu/avx512.h"
+#include "cpu/moe.h"
 #include "cpu/philox.h"
 // Needs the vector types of the header above.
 #include "cpu/row_kernels.h"
@@ -36,6 +37,11 @@ const OpTable& avx512_ops() {
     t.add_scaled = run_add_scaled;
     t.scale_rows = run_scale_rows;
     t.scale_logits = run_scale_logits;
+    t.route = route_avx512;
+    t.experts = experts_avx512;
+    t.stacked_linear = stacked_linear_avx512;
+    t.latent_write = latent_write_avx512;
+    t.latent_attention = latent_attention_avx512;
     t.row_stats = run_row_stats;
     return t;
   }();

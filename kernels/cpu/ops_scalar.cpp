@@ -4,7 +4,9 @@
 // Notation: fma(a, b, c) rounds once; every other operation rounds by itself, in the order written.
 #include <cstring>
 
+#include "cpu/attention.h"
 #include "cpu/layout.h"
+#include "cpu/moe.h"
 #include "cpu/philox.h"
 #include "cpu/pool.h"
 #include "math.h"
@@ -548,7 +550,7 @@ std::int32_t all_rows(const AttentionParams& p) {
   return rows;
 }
 
-/// Splits in ascending order, folded left from the first; out = acc * (1 / sum).
+/// Splits in ascending order, folded left from the first; out = acc * output_factor.
 void attend(const AttentionParams& p, const Segment& segment, std::int32_t i, std::int32_t head) {
   const std::int32_t group = p.num_q_heads / p.kv.num_kv_heads;
   const std::int32_t dim = p.kv.head_dim;
@@ -566,8 +568,8 @@ void attend(const AttentionParams& p, const Segment& segment, std::int32_t i, st
       fold(total, next, dim);
     }
   }
-  const float inverse = 1.0f / total.sum;
-  for (std::int32_t d = 0; d < dim; ++d) total.acc[d] = total.acc[d] * inverse;
+  const float factor = output_factor(p, head, total.max, total.sum);
+  for (std::int32_t d = 0; d < dim; ++d) total.acc[d] = total.acc[d] * factor;
   if (p.out != nullptr) std::memcpy(p.out + row * p.out_stride + head * dim, total.acc, sizeof(float) * dim);
   if (p.prepared == nullptr) return;
   const QuantisedRows prepared = quantised_rows(p.prepared, all_rows(p), p.num_q_heads * dim);
@@ -595,6 +597,10 @@ const OpTable& scalar_ops() {
       .prepared_bytes = prepared_bytes,
       .attention_workspace_bytes = attention_workspace_bytes,
       .kv_head_bytes = kv_head_bytes,
+      .latent_bytes = latent_bytes,
+      .latent_workspace_bytes = latent_workspace_bytes,
+      .experts_workspace_bytes = experts_workspace_bytes,
+      .stacked_workspace_bytes = stacked_workspace_bytes,
       .embed = embed,
       .rms_norm = rms_norm,
       .linear = linear,
@@ -606,6 +612,11 @@ const OpTable& scalar_ops() {
       .add_scaled = add_scaled,
       .scale_rows = scale_rows,
       .scale_logits = scale_logits,
+      .route = route_scalar,
+      .experts = experts_scalar,
+      .stacked_linear = stacked_linear_scalar,
+      .latent_write = latent_write_scalar,
+      .latent_attention = latent_attention_scalar,
       .row_stats = row_stats,
       .gumbel_filter = gumbel_filter_scalar,
       .copy_blocks = copy_blocks,

@@ -1,0 +1,12 @@
+// Mixture of experts, AVX2: moe_kernel.h over this table's matrix products.
+#include "cpu/moe.h"
+
+#include "cpu/moe_kernel.h"
+
+namespace barg::ops::cpu {
+
+void route_avx2(Stream& s, const RouteParams& p) { run_route(s, p); }
+void experts_avx2(Stream& s, const ExpertsParams& p) { run_experts(s, p, avx2_ops()); }
+void stacked_linear_avx2(Stream& s, const StackedLinearParams& p) { run_stacked(s, p, avx2_ops()); }
+
+}  // namespace barg::ops::cpu
