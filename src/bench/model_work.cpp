@@ -1,6 +1,7 @@
 #include "bench/model_work.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace barg::bench {
 namespace {
@@ -44,7 +45,16 @@ ModelWork::ModelWork(const model::ModelFiles& files, const model::DecoderSpec& s
     : weight_bytes_(static_cast<double>(plan.weight_bytes)) {
   const model::Tensor* embedding = files.find("token_embd.weight");
   const model::Tensor* output = spec.tied ? embedding : files.find("output.weight");
+  const model::ExpertSpec& experts = spec.experts;
+  if (experts.count > 0) chosen_share_ = static_cast<double>(experts.chosen) / experts.count;
   for (const model::Tensor& t : files.tensors()) {
+    const bool stack = t.shape.size() == 3 && t.shape[0] == experts.count;
+    if (stack || (t.name.find(".experts.") != t.name.npos && t.shape.size() == 2)) {
+      parameters_ += t.elements();
+      row_ += times(matrix_row(t, plan.recipe), chosen_share_);
+      expert_bytes_ += static_cast<double>(plan.recipe == Recipe::kBF16 ? 2 * t.elements() : t.bytes.size());
+      continue;
+    }
     if (t.shape.size() != 2) continue;
     if (&t == embedding && &t != output) {
       weight_bytes_ -= static_cast<double>(t.bytes.size());
@@ -69,7 +79,8 @@ Work ModelWork::step(std::int32_t start, std::int32_t rows, std::int32_t sequenc
                      std::int32_t logits_rows) const {
   Work w = times(row_, static_cast<double>(rows) * sequences);
   w += times(logits_row_, logits_rows);
-  w.weight_bytes = weight_bytes_ - (logits_rows == 0 ? output_bytes_ : 0);
+  w.weight_bytes = weight_bytes_ - (logits_rows == 0 ? output_bytes_ : 0) -
+                   expert_bytes_ * std::pow(1 - chosen_share_, static_cast<double>(rows) * sequences);
   for (const Group& g : groups_) {
     const std::int32_t held = g.window > 0 ? std::min(start + rows, g.window + rows - 1) : start + rows;
     w.kv_bytes += g.bytes_per_token * held * sequences;

@@ -2,7 +2,7 @@
 // ceilings a measured time is. Pure arithmetic, any thread.
 //
 // Moved: every weight once a step (the output projection: only in steps that want logits; of an untied
-// embedding only rows are gathered: it does not count) and every visible key and value once a step. Computed: two operations a weight and row (the output projection:
+// embedding only rows are gathered: it does not count; of experts those that rows choose, if they choose at random) and every visible key and value once a step. Computed: two operations a weight and row (the output projection:
 // for rows whose logits are wanted), four a head dimension, query head, row and visible key.
 #pragma once
 
@@ -42,6 +42,7 @@ class ModelWork {
     std::int32_t window;
   };
   double weight_bytes_ = 0, output_bytes_ = 0;  ///< all that a step may move, and of it the output projection
+  double expert_bytes_ = 0, chosen_share_ = 1;  ///< of experts, and what of them a row takes
   std::uint64_t parameters_ = 0;
   Work row_, logits_row_;  ///< operations of one row in the layers, and in the output projection
   std::vector<Group> groups_;

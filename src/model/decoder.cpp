@@ -6,6 +6,8 @@
 
 #include "base/check.h"
 #include "math.h"
+#include "model/mla.h"
+#include "model/moe.h"
 #include "model/rope.h"
 #include "model/step.h"
 #include "model/weights.h"
@@ -19,8 +21,8 @@ constexpr std::size_t kAlign = 64;
 /// neither outlives its half of a layer.
 struct Layout {
   std::size_t x, sub, h, rotations, query_scales, prepared, attention;
-  std::size_t qkv, context;           // attention half
-  std::size_t act, up, prepared_act;  // feed-forward half
+  std::size_t qkv, context, latent;            // attention half
+  std::size_t act, up, prepared_act, experts;  // feed-forward half
   std::size_t total;
 };
 
@@ -38,7 +40,9 @@ Layout make_layout(const DecoderSpec& s, const ops::OpTable& ops, Recipe recipe,
   const auto floats = [&](std::int64_t width) {
     return bytes(rows * static_cast<std::size_t>(width) * sizeof(float));
   };
-  const std::int32_t q = s.num_q_heads * s.head_dim, kv = s.num_kv_heads * s.head_dim;
+  const bool attends = std::any_of(s.layers.begin(), s.layers.end(),
+                                   [](const LayerSpec& l) { return l.mixer == MixerKind::kAttention; });
+  const std::int32_t q = attends ? s.num_q_heads * s.head_dim : 0, kv = attends ? s.num_kv_heads * s.head_dim : 0;
   Layout l{};
   l.x = floats(s.hidden);
   l.sub = floats(adds_directly(s) ? 0 : s.hidden);
@@ -48,14 +52,17 @@ Layout make_layout(const DecoderSpec& s, const ops::OpTable& ops, Recipe recipe,
   l.rotations = floats(2 * angles);
   l.query_scales = floats(s.query_scale.beta != 0 ? 1 : 0);
   l.prepared = bytes(ops.prepared_bytes(max_rows, std::max(s.hidden, q), recipe));
-  l.attention = bytes(ops.attention_workspace_bytes(max_rows, s.num_q_heads, s.head_dim));
+  l.attention = bytes(attends ? ops.attention_workspace_bytes(max_rows, s.num_q_heads, s.head_dim) : 0);
   const std::size_t shared = at;
   l.qkv = floats(q + 2 * std::int64_t{kv});
   l.context = floats(q);
+  l.latent = bytes(latent_scratch_bytes(s, ops, recipe, max_rows));
   const std::size_t attention_end = std::exchange(at, shared);
-  l.act = floats(s.ffn);
-  l.up = floats(s.ffn);
-  l.prepared_act = bytes(ops.prepared_bytes(max_rows, s.ffn, recipe));
+  const std::int32_t ffn = std::max(s.ffn, s.experts.shared_ffn);
+  l.act = floats(ffn);
+  l.up = floats(ffn);
+  l.prepared_act = bytes(ops.prepared_bytes(max_rows, ffn, recipe));
+  l.experts = bytes(experts_scratch_bytes(s, ops, recipe, max_rows));
   l.total = std::max(attention_end, at);
   return l;
 }
@@ -72,6 +79,10 @@ Result<void> check_features(const DecoderSpec& s, const ops::OpTable& ops) {
        s.norm.kind != ops::NormKind::kRms || s.norm.bias || s.qk_norm != QkNorm::kNone || !adds_directly(s) ||
            s.query_scale.beta != 0,
        "norms or residual scales"},
+      {ops::kFeatureNorms, s.latent.kv_rank > 0, "norms of parts of rows"},
+      {ops::kFeatureExperts, s.experts.count > 0, "experts"},
+      {ops::kFeatureLatent, s.latent.kv_rank > 0, "latent attention"},
+      {ops::kFeatureSinks, s.sinks, "attention with sinks"},
       {ops::kFeatureActivations, s.activation != ops::Activation::kSilu, "an activation"},
       {ops::kFeatureSoftcap, s.attention_softcap > 0 || s.logit_softcap > 0 || s.logit_scale != 1,
        "soft caps or logit scales"},
@@ -130,6 +141,13 @@ struct Decoder::Impl {
     const Rows h = step_ops().wanted(reader, s.h);
     step_ops().norm(s.x, w, s.rows, h);
     return h;
+  }
+
+  /// The same, as floats.
+  Rows half_floats(const Step& s, const NormWeights& w) const {
+    if (spec.norm_place == NormPlace::kAfter) return {s.x, s.h.prepared};
+    step_ops().norm(s.x, w, s.rows, {s.h.x, nullptr});
+    return {s.h.x, s.h.prepared};
   }
 
   /// Brings a half's result from `sub` to the stream, if it is there.
@@ -250,7 +268,8 @@ void Decoder::Impl::attend(Step& s, std::int32_t layer, const Output& to) const 
                          .num_segments = static_cast<std::int32_t>(segments.size()),
                          .workspace = s.attention,
                          .prepared = context.produced(),
-                         .softcap = spec.attention_softcap});
+                         .softcap = spec.attention_softcap,
+                         .sinks = w.sinks});
   step.project(w.attn_out, context, s.rows, to);
 }
 
@@ -261,6 +280,13 @@ void Decoder::Impl::mixer_half(Step& s, std::int32_t layer) const {
   switch (spec.layers[static_cast<std::size_t>(layer)].mixer) {
     case MixerKind::kAttention:
       attend(s, layer, to);
+      break;
+    case MixerKind::kLatent: {
+      const Place at = places[static_cast<std::size_t>(layer)];
+      const GroupKv& latent = s.batch.groups[at.group];
+      latent_half(step_ops(), s, w, spec.layers[static_cast<std::size_t>(layer)], latent, latent.layers[at.index],
+                  layer + 1 == spec.num_layers, half_input(s, w.attn_norm, w.latent.in), to);
+    }
   }
   if (s.rows == 0 || spec.norm_place == NormPlace::kParallel) return;  // the other half reads the same stream
   settle(s, w.attn_post_norm);
@@ -276,7 +302,10 @@ void Decoder::Impl::feed_half(const Step& s, std::int32_t layer) const {
     case FeedKind::kDense: {
       const Rows h = half_input(s, parallel ? w.attn_norm : w.ffn_norm, w.gate_up);
       step.project(w.down, step.gated(s, w.gate_up, w.down, h), s.rows, to);
+      break;
     }
+    case FeedKind::kExperts:
+      experts_half(step, s, w, half_floats(s, parallel ? w.attn_norm : w.ffn_norm), to);
   }
   settle(s, w.ffn_post_norm);
 }
@@ -298,7 +327,9 @@ void Decoder::Impl::forward(const ForwardBatch& batch, Workspace& workspace, flo
          .h = {f(l.h), base + l.prepared},
          .context = {f(l.context), base + l.prepared},
          .act = {f(l.act), base + l.prepared_act},
-         .attention = base + l.attention};
+         .attention = base + l.attention,
+         .latent = base + l.latent,
+         .experts = base + l.experts};
   float* angles = f(l.rotations);
   for (std::size_t i = 0; i < frequencies.size(); ++i) {
     const std::size_t count = static_cast<std::size_t>(batch.rows) * frequencies[i].size();

@@ -39,6 +39,34 @@ class Facts {
   std::string text_;
 };
 
+/// What a layer keeps, as a group without layers.
+LayerGroup state_of(const DecoderSpec& s, const LayerSpec& layer) {
+  if (layer.mixer == MixerKind::kLatent)
+    return {StateKind::kLatent, 0, 1, s.latent.kv_rank + s.latent.rope_dim, {}};
+  const StateKind kind = layer.window > 0 ? StateKind::kSlidingWindow : StateKind::kFullAttention;
+  return {kind, layer.window, s.num_kv_heads, s.head_dim, {}};
+}
+
+std::uint64_t latent_parameters(const DecoderSpec& s) {
+  const auto u = [](std::int64_t v) { return static_cast<std::uint64_t>(v); };
+  const LatentSpec& l = s.latent;
+  const std::uint64_t heads = u(s.num_q_heads), h = u(s.hidden), query = heads * u(l.nope_dim + l.rope_dim);
+  const std::uint64_t q = l.q_rank > 0 ? u(l.q_rank) * (h + 1 + query) : h * query;
+  return q + h * u(l.kv_rank + l.rope_dim) + u(l.kv_rank) + heads * u(l.nope_dim + l.value_dim) * u(l.kv_rank) +
+         h * heads * u(l.value_dim);
+}
+
+std::uint64_t expert_parameters(const DecoderSpec& s) {
+  const auto u = [](std::int64_t v) { return static_cast<std::uint64_t>(v); };
+  const ExpertSpec& e = s.experts;
+  const std::uint64_t h = u(s.hidden);
+  std::uint64_t sum = u(e.count) * (h + 3 * h * u(e.ffn)) + 3 * h * u(e.shared_ffn);
+  if (e.router_bias) sum += u(e.count);
+  if (e.choice_bias) sum += u(e.count);
+  if (e.bias) sum += u(e.count) * (2 * u(e.ffn) + h);
+  return sum;
+}
+
 }  // namespace
 
 std::string spec_facts(const DecoderSpec& s) {
@@ -53,29 +81,38 @@ std::string spec_facts(const DecoderSpec& s) {
     f.add(r.attention_factor).add(r.divisors);
   }
   for (const LayerSpec& l : s.layers) f.add(l.window).add(l.rope).add(l.mixer).add(l.feed);
+  const ExpertSpec& e = s.experts;
+  f.add(e.count).add(e.chosen).add(e.score).add(e.normalise).add(e.norm_epsilon).add(e.scale);
+  f.add(e.groups).add(e.kept_groups).add(e.group_top2).add(e.glu).add(e.alpha).add(e.limit).add(e.layout);
+  const LatentSpec& latent = s.latent;
+  f.add(latent.kv_rank).add(latent.rope_dim).add(latent.nope_dim).add(latent.norm_eps).add(latent.interleaved);
   return f.take();
 }
 
 std::vector<LayerGroup> layer_groups(const DecoderSpec& spec) {
   std::vector<LayerGroup> groups;
   for (std::int32_t i = 0; i < spec.num_layers; ++i) {
-    const std::int32_t window = spec.layers[static_cast<std::size_t>(i)].window;
-    auto it =
-        std::find_if(groups.begin(), groups.end(), [&](const LayerGroup& g) { return g.window == window; });
-    if (it == groups.end()) {
-      const StateKind kind = window > 0 ? StateKind::kSlidingWindow : StateKind::kFullAttention;
-      it = groups.insert(groups.end(), LayerGroup{kind, window, spec.num_kv_heads, spec.head_dim, {}});
-    }
+    const LayerGroup state = state_of(spec, spec.layers[static_cast<std::size_t>(i)]);
+    auto it = std::find_if(groups.begin(), groups.end(), [&](const LayerGroup& g) {
+      return g.kind == state.kind && g.window == state.window && g.num_kv_heads == state.num_kv_heads &&
+             g.head_dim == state.head_dim;
+    });
+    if (it == groups.end()) it = groups.insert(groups.end(), state);
     it->layers.push_back(i);
   }
   return groups;
 }
 
 std::uint64_t kv_bytes_per_token(const DecoderSpec& spec, DType kv_dtype) {
-  const std::uint64_t head = static_cast<std::uint64_t>(spec.head_dim) * block_bytes(kv_dtype) +
-                             (has_token_scales(kv_dtype) ? sizeof(float) : 0);
-  return 2 * static_cast<std::uint64_t>(spec.num_layers) * static_cast<std::uint64_t>(spec.num_kv_heads) *
-         head;
+  const auto u = [](auto v) { return static_cast<std::uint64_t>(v); };
+  std::uint64_t sum = 0;
+  for (const LayerGroup& g : layer_groups(spec)) {
+    // K and V, or the two parts of a latent vector: each has its own scale.
+    const std::uint64_t scales = has_token_scales(kv_dtype) ? 2 * sizeof(float) : 0;
+    const std::uint64_t planes = g.kind == StateKind::kLatent ? 1 : 2;
+    sum += u(g.layers.size()) * u(g.num_kv_heads) * (planes * u(g.head_dim) * block_bytes(kv_dtype) + scales);
+  }
+  return sum;
 }
 
 std::uint64_t parameter_count(const DecoderSpec& s) {
@@ -83,13 +120,21 @@ std::uint64_t parameter_count(const DecoderSpec& s) {
   const std::uint64_t h = u(s.hidden), q = u(s.num_q_heads) * u(s.head_dim),
                       kv = u(s.num_kv_heads) * u(s.head_dim);
   const std::uint64_t norm = s.norm.bias ? 2 * h : h;
-  std::uint64_t layer = norms_of_layer(s) * norm + h * (q + 2 * kv) + q * h + 3 * h * u(s.ffn);
-  if (s.qk_norm == QkNorm::kHeads) layer += 2 * u(s.head_dim);
-  if (s.qk_norm > QkNorm::kHeads) layer += q + kv;
-  if (s.qkv_bias) layer += q + 2 * kv;
-  if (s.o_bias) layer += h;
-  if (s.mlp_bias) layer += 2 * u(s.ffn) + h;
-  return u(s.num_layers) * layer + norm + u(s.vocab_rows) * h * (s.tied ? 1 : 2);
+  std::uint64_t attention = h * (q + 2 * kv) + q * h;
+  if (s.qk_norm == QkNorm::kHeads) attention += 2 * u(s.head_dim);
+  if (s.qk_norm > QkNorm::kHeads) attention += q + kv;
+  if (s.qkv_bias) attention += q + 2 * kv;
+  if (s.o_bias) attention += h;
+  if (s.sinks) attention += u(s.num_q_heads);
+  std::uint64_t dense = 3 * h * u(s.ffn);
+  if (s.mlp_bias) dense += 2 * u(s.ffn) + h;
+  std::uint64_t sum = norm + u(s.vocab_rows) * h * (s.tied ? 1 : 2);
+  for (const LayerSpec& l : s.layers) {
+    sum += norms_of_layer(s) * norm;
+    sum += l.mixer == MixerKind::kLatent ? latent_parameters(s) : attention;
+    sum += l.feed == FeedKind::kExperts ? expert_parameters(s) : dense;
+  }
+  return sum;
 }
 
 }  // namespace barg::model

@@ -36,10 +36,10 @@ struct RopeSpec {
 };
 
 /// What lets the tokens of a layer see each other.
-enum class MixerKind : std::uint8_t { kAttention };
+enum class MixerKind : std::uint8_t { kAttention, kLatent };
 
 /// What is done to each token alone.
-enum class FeedKind : std::uint8_t { kDense };
+enum class FeedKind : std::uint8_t { kDense, kExperts };
 
 struct LayerSpec {
   std::int32_t window = 0;  ///< keys visible to a query including itself; 0 = all
@@ -62,6 +62,46 @@ enum class NormPlace : std::uint8_t { kBefore, kAfter, kAround, kParallel };
 /// Norms of q and k before rotation: each head alone, with weights [head_dim] for all or for each head of its
 /// own (stored as one tensor, or as one a head), or all heads as one row.
 enum class QkNorm : std::uint8_t { kNone, kHeads, kOwnHeads, kOwnHeadsApart, kRow };
+
+/// How a file holds the matrices of a layer's experts.
+enum class ExpertLayout : std::uint8_t {
+  kStacks,           ///< ffn_gate_exps, ffn_up_exps [E, I, H], ffn_down_exps [E, H, I]
+  kEach,             ///< ffn_gate.E, ffn_up.E [I, H], ffn_down.E [H, I]
+  kFused,            ///< ffn_gate_up_exps [E, 2I, H], gate first; ffn_down_exps
+  kFusedTurns,       ///< the same, but gate and up by turns
+  kFusedTransposed,  ///< ffn_gate_up_exps [E, H, 2I], gate and up by turns; ffn_down_exps [E, I, H]
+};
+
+/// The experts of the layers that have some, and how a row chooses among them (ops::RouteParams).
+struct ExpertSpec {
+  std::int32_t count = 0;  ///< 0: the model has none
+  std::int32_t chosen = 0;
+  std::int32_t ffn = 0;         ///< width of one
+  std::int32_t shared_ffn = 0;  ///< width of the one that every row goes through besides; 0: there is none
+  ops::RouterScore score = ops::RouterScore::kSoftmax;
+  bool normalise = false;
+  float norm_epsilon = 0;
+  float scale = 1;
+  std::int32_t groups = 1, kept_groups = 1;
+  bool group_top2 = false;
+  bool router_bias = false;  ///< a bias of the logits
+  bool choice_bias = false;  ///< a bias that chooses and does not weigh
+  bool bias = false;         ///< of the experts' matrices
+  ops::ExpertGlu glu = ops::ExpertGlu::kActivation;
+  float alpha = 0, limit = 0;  ///< of kClampedSilu
+  ExpertLayout layout = ExpertLayout::kStacks;
+};
+
+/// Latent attention: a token's state is [c | k_pe], c of kv_rank numbers; a query has nope_dim numbers that its
+/// head's matrix takes to c's space, and rope_dim that are rotated.
+struct LatentSpec {
+  std::int32_t kv_rank = 0;  ///< 0: the model has none
+  std::int32_t q_rank = 0;   ///< 0: queries come straight from the stream
+  std::int32_t nope_dim = 0, rope_dim = 0, value_dim = 0;
+  float norm_eps = 0;        ///< of the norms of c and of the query's low-rank form
+  bool interleaved = true;   ///< rotated pairs are neighbours
+  bool split_kv_b = false;   ///< the file has attn_k_b [heads, kv_rank, nope_dim] and attn_v_b instead of attn_kv_b
+};
 
 struct DecoderSpec {
   std::string family;        ///< row of the family table: "llama", "mistral"
@@ -91,8 +131,11 @@ struct DecoderSpec {
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;
+  bool sinks = false;          ///< attention has a learned logit a head, attn_sinks
   bool tied = false;           ///< the output projection is the embedding
   bool fused_qkv = false;      ///< the file has q, k and v as one tensor, attn_qkv
+  bool ffn_norm_is_post = false;  ///< the file calls the norm before the feed-forward half post_attention_norm
+  std::int32_t skipped_layers = 0;  ///< behind the last one, for the prediction of further tokens
   bool fused_gate_up = false;  ///< the file's ffn_up holds gate, then up
   /// So many rows at the head of each head of the file's q and k are in interleaved rope order, and are put
   /// in order of halves as they are packed; 0: none. (head_dim in GGUF "llama", rotary_dim where the model
@@ -100,6 +143,8 @@ struct DecoderSpec {
   std::int32_t interleaved_qk = 0;
   std::vector<RopeSpec> ropes;  ///< 1 to kMaxRopes
   std::vector<LayerSpec> layers;
+  ExpertSpec experts;  ///< of layers with FeedKind::kExperts
+  LatentSpec latent;   ///< of layers with MixerKind::kLatent
 };
 
 inline constexpr std::size_t kMaxRopes = 2;

@@ -1,5 +1,7 @@
 #include "model/family.h"
 
+#include <charconv>
+#include <cstring>
 #include <set>
 #include <utility>
 
@@ -26,6 +28,13 @@ constexpr Family kFamilies[] = {
     {"granite", "GraniteForCausalLM", "granite", granite_from_hf, granite_from_gguf},
     {"cohere", "CohereForCausalLM", "command-r", cohere_from_hf, cohere_from_gguf},
     {"cohere2", "Cohere2ForCausalLM", "cohere2", cohere2_from_hf, cohere2_from_gguf},
+    {"mixtral", "MixtralForCausalLM", nullptr, mixtral_from_hf, nullptr},
+    {"qwen3-moe", "Qwen3MoeForCausalLM", "qwen3moe", qwen3_moe_from_hf, qwen3_moe_from_gguf},
+    {"gpt-oss", "GptOssForCausalLM", "gpt-oss", gpt_oss_from_hf, gpt_oss_from_gguf},
+    {"minimax-m2", "MiniMaxM2ForCausalLM", "minimax-m2", minimax_m2_from_hf, minimax_m2_from_gguf},
+    {"glm4-moe", "Glm4MoeForCausalLM", "glm4moe", glm4_moe_from_hf, glm4_moe_from_gguf},
+    {"deepseek-v2", "DeepseekV2ForCausalLM", nullptr, deepseek_v2_from_hf, nullptr},
+    {"deepseek-v3", "DeepseekV3ForCausalLM", "deepseek2", deepseek_v3_from_hf, deepseek2_from_gguf},
     {"glm", "GlmForCausalLM", nullptr, glm_from_hf, nullptr},
     {"glm4", "Glm4ForCausalLM", "glm4", glm4_from_hf, glm4_from_gguf, &kGlm4Names},
     {"stablelm", "StableLmForCausalLM", "stablelm", stablelm_from_hf, stablelm_from_gguf, &kStableLmNames},
@@ -42,11 +51,11 @@ struct TensorList {
   std::string blk;
   std::vector<RequiredTensor> out;
 
-  void matrix(const char* name, std::int64_t n, std::int64_t k, bool bias) {
+  void matrix(const std::string& name, std::int64_t n, std::int64_t k, bool bias) {
     out.push_back({blk + name + ".weight", {n, k}});
     if (bias) out.push_back({blk + name + ".bias", {n}});
   }
-  void norm(const char* name) {
+  void norm(const std::string& name) {
     out.push_back({blk + name + ".weight", {s.hidden}});
     if (s.norm.bias) out.push_back({blk + name + ".bias", {s.hidden}});
   }
@@ -70,7 +79,65 @@ struct TensorList {
     }
     head_norm("attn_q_norm", s.num_q_heads);
     head_norm("attn_k_norm", s.num_kv_heads);
+    if (s.sinks) out.push_back({blk + "attn_sinks.weight", {s.num_q_heads}});
     matrix("attn_output", h, q, s.o_bias);
+  }
+  void latent() {
+    const LatentSpec& l = s.latent;
+    const std::int64_t heads = s.num_q_heads, query = heads * (l.nope_dim + l.rope_dim);
+    if (l.q_rank > 0) {
+      matrix("attn_q_a", l.q_rank, s.hidden, false);
+      out.push_back({blk + "attn_q_a_norm.weight", {l.q_rank}});
+      matrix("attn_q_b", query, l.q_rank, false);
+    } else {
+      matrix("attn_q", query, s.hidden, false);
+    }
+    matrix("attn_kv_a_mqa", l.kv_rank + l.rope_dim, s.hidden, false);
+    out.push_back({blk + "attn_kv_a_norm.weight", {l.kv_rank}});
+    if (l.split_kv_b) {
+      out.push_back({blk + "attn_k_b.weight", {heads, l.kv_rank, l.nope_dim}});
+      out.push_back({blk + "attn_v_b.weight", {heads, l.value_dim, l.kv_rank}});
+    } else {
+      matrix("attn_kv_b", heads * (l.nope_dim + l.value_dim), l.kv_rank, false);
+    }
+    matrix("attn_output", s.hidden, heads * l.value_dim, false);
+  }
+  /// `name` with the matrices [n, k] of all experts.
+  void stack(const std::string& name, std::int64_t n, std::int64_t k) {
+    const ExpertSpec& e = s.experts;
+    const bool transposed = e.layout == ExpertLayout::kFusedTransposed;
+    out.push_back({blk + name + ".weight", {e.count, transposed ? k : n, transposed ? n : k}});
+    if (e.bias) out.push_back({blk + name + ".bias", {e.count, n}});
+  }
+  void experts() {
+    const ExpertSpec& e = s.experts;
+    const std::int64_t h = s.hidden;
+    matrix("ffn_gate_inp", e.count, h, e.router_bias);
+    if (e.choice_bias) out.push_back({blk + "exp_probs_b.bias", {e.count}});
+    switch (e.layout) {
+      case ExpertLayout::kStacks:
+        stack("ffn_gate_exps", e.ffn, h);
+        stack("ffn_up_exps", e.ffn, h);
+        stack("ffn_down_exps", h, e.ffn);
+        break;
+      case ExpertLayout::kFused:
+      case ExpertLayout::kFusedTurns:
+      case ExpertLayout::kFusedTransposed:
+        stack("ffn_gate_up_exps", 2 * e.ffn, h);
+        stack("ffn_down_exps", h, e.ffn);
+        break;
+      case ExpertLayout::kEach:
+        for (std::int32_t i = 0; i < e.count; ++i) {
+          const std::string number = "." + std::to_string(i);
+          matrix("ffn_gate" + number, e.ffn, h, false);
+          matrix("ffn_up" + number, e.ffn, h, false);
+          matrix("ffn_down" + number, h, e.ffn, false);
+        }
+    }
+    if (e.shared_ffn == 0) return;
+    matrix("ffn_gate_shexp", e.shared_ffn, h, false);
+    matrix("ffn_up_shexp", e.shared_ffn, h, false);
+    matrix("ffn_down_shexp", h, e.shared_ffn, false);
   }
   void dense() {
     const std::int64_t i = s.ffn;
@@ -82,7 +149,8 @@ struct TensorList {
     blk = "blk." + std::to_string(i) + ".";
     const NormPlace place = s.norm_place;
     if (place != NormPlace::kAfter) norm("attn_norm");
-    if (place == NormPlace::kBefore || place == NormPlace::kAround) norm("ffn_norm");
+    if (place == NormPlace::kBefore || place == NormPlace::kAround)
+      norm(s.ffn_norm_is_post ? "post_attention_norm" : "ffn_norm");
     if (place == NormPlace::kAfter || place == NormPlace::kAround) {
       norm("post_attention_norm");
       norm("post_ffw_norm");
@@ -90,10 +158,16 @@ struct TensorList {
     switch (s.layers[static_cast<std::size_t>(i)].mixer) {
       case MixerKind::kAttention:
         attention();
+        break;
+      case MixerKind::kLatent:
+        latent();
     }
     switch (s.layers[static_cast<std::size_t>(i)].feed) {
       case FeedKind::kDense:
         dense();
+        break;
+      case FeedKind::kExperts:
+        experts();
     }
   }
 };
@@ -170,8 +244,13 @@ Result<void> check_tensors(const DecoderSpec& spec, const ModelFiles& files) {
 Result<void> check_no_more_tensors(const DecoderSpec& spec, const ModelFiles& files) {
   std::set<std::string> known;
   for (RequiredTensor& need : required_tensors(spec)) known.insert(std::move(need.name));
+  const auto skipped = [&](const std::string& name) {
+    std::int32_t layer = -1;
+    std::from_chars(name.data() + std::strlen("blk."), name.data() + name.size(), layer);
+    return layer >= spec.num_layers && layer < spec.num_layers + spec.skipped_layers;
+  };
   for (const Tensor& t : files.tensors()) {
-    if (t.name.starts_with("blk.") && !known.contains(t.name)) {
+    if (t.name.starts_with("blk.") && !known.contains(t.name) && !skipped(t.name)) {
       return fail(ErrorCode::kUnsupported, "tensor " + printable(t.name) + " is not part of a " +
                                                spec.family + " model of " + std::to_string(spec.num_layers) +
                                                " layers");

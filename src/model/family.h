@@ -76,6 +76,7 @@ struct GgufShape {
   bool interleaved = false;     ///< q and k rows of the file (ggml's NORM rope)
   std::int32_t full_every = 0;  ///< of layers with a window, each such is without (1-based); 0: none is
   std::span<const std::string_view> knows = {};  ///< keys that the family reads and others must not have
+  std::int32_t head_dim = 0;  ///< > 0: of the rotated heads, instead of what the keys say
 };
 
 /// Sizes, eps, rope, biases and layers common to llama-like families.
@@ -131,6 +132,18 @@ Result<DecoderSpec> cohere2_from_gguf(const FamilyInput& input);
 Result<DecoderSpec> glm_from_hf(const FamilyInput& input);
 Result<DecoderSpec> glm4_from_hf(const FamilyInput& input);
 Result<DecoderSpec> glm4_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> mixtral_from_hf(const FamilyInput& input);
+Result<DecoderSpec> qwen3_moe_from_hf(const FamilyInput& input);
+Result<DecoderSpec> qwen3_moe_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> gpt_oss_from_hf(const FamilyInput& input);
+Result<DecoderSpec> gpt_oss_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> minimax_m2_from_hf(const FamilyInput& input);
+Result<DecoderSpec> minimax_m2_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> glm4_moe_from_hf(const FamilyInput& input);
+Result<DecoderSpec> glm4_moe_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> deepseek_v2_from_hf(const FamilyInput& input);
+Result<DecoderSpec> deepseek_v3_from_hf(const FamilyInput& input);
+Result<DecoderSpec> deepseek2_from_gguf(const FamilyInput& input);
 Result<DecoderSpec> stablelm_from_hf(const FamilyInput& input);
 Result<DecoderSpec> stablelm_from_gguf(const FamilyInput& input);
 extern const TensorNames kGemmaNames, kOlmo2Names, kGlm4Names, kStableLmNames;

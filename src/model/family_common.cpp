@@ -497,15 +497,18 @@ Result<DecoderSpec> llama_like_from_gguf(const FamilyInput& in, const GgufShape&
   s.num_q_heads = static_cast<std::int32_t>(f.integer("attention.head_count", 1, kMaxHeads));
   s.num_kv_heads =
       static_cast<std::int32_t>(f.integer("attention.head_count_kv", 1, kMaxHeads, s.num_q_heads));
-  if (!f.has("attention.key_length") && s.hidden % s.num_q_heads != 0) {
+  if (!f.has("attention.key_length") && shape.head_dim == 0 && s.hidden % s.num_q_heads != 0) {
     f.refuse(
         ErrorCode::kBadFile,
         "embedding_length is not a multiple of attention.head_count and attention.key_length is not given",
         "attention.key_length");
   }
-  s.head_dim =
-      static_cast<std::int32_t>(f.integer("attention.key_length", 2, kMaxHeadDim, s.hidden / s.num_q_heads));
-  if (f.integer("attention.value_length", 1, kMaxHeadDim, s.head_dim) != s.head_dim) {
+  s.head_dim = shape.head_dim;
+  if (s.head_dim == 0) {
+    s.head_dim =
+        static_cast<std::int32_t>(f.integer("attention.key_length", 2, kMaxHeadDim, s.hidden / s.num_q_heads));
+  }
+  if (shape.head_dim == 0 && f.integer("attention.value_length", 1, kMaxHeadDim, s.head_dim) != s.head_dim) {
     f.refuse(ErrorCode::kUnsupported,
              "attention.value_length differs from attention.key_length, which is not supported yet",
              "attention.value_length");

@@ -2,6 +2,7 @@
 // only reads it. No ownership: everything points into memory that outlives the call.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -10,8 +11,8 @@
 
 namespace barg::model {
 
-/// What a group of layers keeps per token. Only the first two are implemented; the others are refused by name
-/// when a model is loaded, and exist so that shapes do not change when they come.
+/// What a group of layers keeps per token. kLatent: one vector for all heads, without a V plane. kRecurrent is not
+/// implemented; it exists so that shapes do not change when it comes.
 enum class StateKind : std::uint8_t { kFullAttention, kSlidingWindow, kLatent, kRecurrent };
 
 /// Layers whose KV is allocated, shared and freed together.
@@ -22,6 +23,12 @@ struct LayerGroup {
   std::int32_t head_dim = 0;
   std::vector<std::int32_t> layers;  ///< ascending decoder layer indices
 };
+
+/// Bytes of the state of one of the group's heads in one block.
+inline std::size_t head_bytes(const LayerGroup& g, const ops::OpTable& ops, DType type, std::int32_t block_tokens) {
+  return g.kind == StateKind::kLatent ? ops.latent_bytes(type, block_tokens, g.head_dim)
+                                      : ops.kv_head_bytes(type, block_tokens, g.head_dim);
+}
 
 /// KV of one group: one entry per layer of the group, same order as LayerGroup::layers.
 struct GroupKv {

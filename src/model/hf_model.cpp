@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/utf8.h"
+#include "model/expert_names.h"
 #include "model/family.h"
 #include "model/model_containers.h"
 #include "model/printable.h"
@@ -326,6 +327,7 @@ std::string canonical_tensor_name(std::string_view hf_name, TensorNames own) {
     const std::size_t dot = head.find('.', kPrefix.size());
     const std::string layer = head.substr(kPrefix.size(), dot == head.npos ? dot : dot - kPrefix.size());
     if (dot == head.npos || layer.find_first_not_of(kDigits) != layer.npos) return std::string(hf_name);
+    if (const auto expert = expert_tensor_name(name.substr(dot + 1))) return "blk." + layer + "." + *expert;
     known = translate(own, head.substr(dot + 1));
     if (known.empty()) known = translate(kLayerNames, head.substr(dot + 1));
     if (!known.empty()) known = "blk." + layer + "." + known;

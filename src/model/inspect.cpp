@@ -1,15 +1,31 @@
 #include "model/inspect.h"
 
+#include <algorithm>
+
 #include "model/printable.h"
 
 namespace barg::model {
 namespace {
 
 std::string group_text(const LayerGroup& g) {
+  if (g.kind == StateKind::kLatent)
+    return std::to_string(g.layers.size()) + " layers, latent attention, one vector of " + std::to_string(g.head_dim);
   std::string out =
       std::to_string(g.layers.size()) +
       (g.window > 0 ? " layers, sliding window " + std::to_string(g.window) : " layers, full attention");
   return out + ", " + std::to_string(g.num_kv_heads) + " kv heads of " + std::to_string(g.head_dim);
+}
+
+std::string experts_text(const DecoderSpec& s) {
+  const ExpertSpec& e = s.experts;
+  const auto layers = std::count_if(s.layers.begin(), s.layers.end(),
+                                    [](const LayerSpec& l) { return l.feed == FeedKind::kExperts; });
+  std::string out = std::to_string(e.chosen) + " of " + std::to_string(e.count) + " in " + std::to_string(layers) +
+                    " layers, feed-forward size " + std::to_string(e.ffn);
+  if (e.groups > 1)
+    out += ", " + std::to_string(e.kept_groups) + " of " + std::to_string(e.groups) + " groups kept";
+  if (e.shared_ffn > 0) out += ", shared " + std::to_string(e.shared_ffn);
+  return out;
 }
 
 std::string rope_text(const RopeSpec& r) {
@@ -68,6 +84,7 @@ std::string to_text(const Inspection& i, const ModelFiles& files, DType kv_dtype
   line("layers", std::to_string(s.num_layers));
   line("hidden size", std::to_string(s.hidden));
   line("feed-forward size", std::to_string(s.ffn));
+  if (s.experts.count > 0) line("experts", experts_text(s));
   line("attention heads", std::to_string(s.num_q_heads) + " of " + std::to_string(s.head_dim) +
                               ", kv heads " + std::to_string(s.num_kv_heads));
   for (const LayerGroup& g : i.groups) line("kv group", group_text(g));

@@ -49,6 +49,8 @@ struct Step {
   float *qkv, *up;
   Rows h, context, act;
   void* attention;
+  void* latent;   ///< scratch of latent_half
+  void* experts;  ///< scratch of experts_half
 };
 
 /// The device as the halves of a layer use it.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -19,15 +21,27 @@ constexpr std::size_t kSlabBytes = 2 << 20;
 
 std::size_t aligned(std::size_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 
-/// Rows of a tensor that are some of a matrix', or numbers that are some of a vector's. `heads` > 0: the
-/// first `interleaved` of each head go from interleaved to halves order.
+/// A matrix that lies across the rows of a tensor of single numbers: number k of row r is element
+/// first + r * row_step + k * k_step.
+struct Across {
+  std::int64_t first, row_step, k_step;
+};
+
+/// Rows of a tensor that are some of a matrix', or numbers that are some of a vector's. `heads` > 0: the first
+/// `interleaved` of each head go from interleaved to halves order. The rows are every step-th from `row` on.
 struct Source {
   const Tensor* tensor;
   std::int32_t row, rows;
   std::int32_t heads = 0;
   std::int32_t interleaved = 0;
+  std::int32_t step = 1;
+  std::optional<Across> across = {};  ///< instead of rows
 
-  /// Of these rows, `unit` bytes each.
+  /// Whether the rows lie together, and whether in the order in which they shall lie in memory.
+  bool together() const { return step == 1 && !across; }
+  bool straight() const { return heads == 0 && together(); }
+
+  /// Of these rows, `unit` bytes each. REQUIRES that they lie together.
   std::span<const std::byte> bytes(std::size_t unit) const {
     return tensor->bytes.subspan(static_cast<std::size_t>(row) * unit, static_cast<std::size_t>(rows) * unit);
   }
@@ -45,25 +59,40 @@ struct Task {
 /// Where row r of the decoder's lies among a source's: inside each head, row j*d/2 + i (j = 0, 1) of the
 /// first d = interleaved is stored as row 2i + j.
 std::int32_t stored_row(const Source& s, std::int32_t r) {
-  if (s.heads == 0) return r;
+  if (s.heads == 0) return r * s.step;
   const std::int32_t in_head = r % (s.rows / s.heads), half = s.interleaved / 2;
   if (in_head >= s.interleaved) return r;
   return r - in_head + 2 * (in_head % half) + in_head / half;
+}
+
+/// Of a row of the last dimension; all other dimensions count rows.
+std::size_t stored_row_bytes(const Tensor& t) {
+  return t.bytes.size() / static_cast<std::size_t>(t.elements() / static_cast<std::uint64_t>(t.shape.back()));
 }
 
 /// The rows of a task's tensors, one matrix after the other.
 class RowsOf {
  public:
   explicit RowsOf(const Task& task) : task_(task) {
-    const Tensor& first = *task.sources[0].tensor;
-    row_bytes_ = first.bytes.size() / static_cast<std::size_t>(first.shape[0]);
+    const Source& first = task.sources[0];
+    row_bytes_ = first.across ? static_cast<std::size_t>(task.k) * first.tensor->type.block_bytes
+                              : stored_row_bytes(*first.tensor);
   }
 
   std::size_t row_bytes() const { return row_bytes_; }
 
-  const std::byte* at(std::int32_t row) const {
+  void copy(std::int32_t row, std::byte* to) const {
     const Place p = place(row);
-    return data(p, stored_row(task_.sources[p.source], p.row));
+    const Source& s = task_.sources[p.source];
+    if (!s.across) {
+      std::memcpy(to, data(p, stored_row(s, p.row)), row_bytes_);
+      return;
+    }
+    const std::size_t unit = s.tensor->type.block_bytes;
+    const Across& a = *s.across;
+    const std::byte* from = s.tensor->bytes.data() + static_cast<std::size_t>(a.first + p.row * a.row_step) * unit;
+    for (std::int32_t k = 0; k < task_.k; ++k, to += unit, from += static_cast<std::size_t>(a.k_step) * unit)
+      std::memcpy(to, from, unit);
   }
 
   /// Rows to pack at once from `row` on, a multiple of kPackRows; `src` is null where they are not in order.
@@ -73,7 +102,7 @@ class RowsOf {
   };
   Run run(std::int32_t row, std::int32_t most) const {
     const Place p = place(row);
-    if (task_.sources[p.source].heads == 0) {
+    if (task_.sources[p.source].straight()) {
       const bool last = row + p.rows - p.row == task_.n;
       const std::int32_t whole = last ? p.rows - p.row : (p.rows - p.row) / kPackRows * kPackRows;
       if (whole > 0) return {data(p, p.row), std::min(whole, most)};
@@ -85,7 +114,7 @@ class RowsOf {
   }
 
   /// Rows before `row` have been read: calls f(tensor, bytes) for the parts of the file that were still held.
-  /// Of interleaved rows only whole heads are done with.
+  /// Of interleaved rows only whole heads are done with; scattered ones are let go with the file.
   template <class F>
   void finished(std::int32_t row, F&& f) {
     while (released_ < row) {
@@ -94,8 +123,9 @@ class RowsOf {
       std::int32_t end = std::min(p.rows, p.row + row - released_);
       if (s.heads > 0) end -= end % (p.rows / s.heads);
       if (end <= p.row) return;
-      f(*s.tensor, s.bytes(row_bytes_)
-                       .subspan(static_cast<std::size_t>(p.row) * row_bytes_,
+      if (s.together())
+        f(*s.tensor, s.bytes(row_bytes_)
+                         .subspan(static_cast<std::size_t>(p.row) * row_bytes_,
                                 static_cast<std::size_t>(end - p.row) * row_bytes_));
       released_ += end - p.row;
     }
@@ -115,7 +145,8 @@ class RowsOf {
     }
   }
   const std::byte* data(const Place& p, std::int32_t row) const {
-    return task_.sources[p.source].bytes(row_bytes_).data() + static_cast<std::size_t>(row) * row_bytes_;
+    const Source& s = task_.sources[p.source];
+    return s.tensor->bytes.data() + (static_cast<std::size_t>(s.row) + static_cast<std::size_t>(row)) * row_bytes_;
   }
 
   const Task& task_;
@@ -210,17 +241,22 @@ class Builder {
       return set_error(ErrorCode::kBadFile,
                        "tensor " + printable(sources[0].tensor->name) + ": its rows are not whole blocks");
     }
+    if (sources[0].across && block_elements(type) > 1) {
+      return set_error(ErrorCode::kUnsupported, "tensor " + printable(sources[0].tensor->name) +
+                                                    ": it lies transposed, which for type " +
+                                                    sources[0].tensor->type.name + " is not supported yet");
+    }
     to.n = n;
     to.k = k;
     to.dtype = type;
-    for (const Source& s : sources) file_bytes_ += s.bytes(row_bytes(s)).size();
+    for (const Source& s : sources) file_bytes_ += s.together() ? s.bytes(row_bytes(s)).size() : 0;
     add({std::move(sources), 0, n, k, &to, nullptr}, ops_.packed_bytes(type, n, k, to.packing));
   }
 
   void vector(const float*& to, std::vector<Source> sources, std::int32_t n) {
     for (const Source& s : sources) dtype(s.tensor, true);
     if (error_) return;
-    for (const Source& s : sources) file_bytes_ += s.bytes(number_bytes(s)).size();
+    for (const Source& s : sources) file_bytes_ += s.together() ? s.bytes(number_bytes(s)).size() : 0;
     add({std::move(sources), 0, n, 0, nullptr, &to}, static_cast<std::size_t>(n) * sizeof(float));
   }
 
@@ -303,6 +339,8 @@ class Builder {
                spec_.hidden, spec_.qkv_bias);
     head_norm(l.q_norm, blk + "attn_q_norm", spec_.num_q_heads);
     head_norm(l.k_norm, blk + "attn_k_norm", spec_.num_kv_heads);
+    if (spec_.sinks)
+      vector(l.sinks, {{find(blk + "attn_sinks.weight"), 0, spec_.num_q_heads}}, spec_.num_q_heads);
     projection(l.attn_out, blk, {{"attn_output", spec_.hidden}}, q, spec_.o_bias);
   }
 
@@ -314,10 +352,118 @@ class Builder {
     projection(l.down, blk, {{"ffn_down", spec_.hidden}}, spec_.ffn, spec_.mlp_bias);
   }
 
+  /// `sources` one behind the other, a matrix each, all stored alike.
+  void stack(ops::PackedStack& to, const std::vector<Source>& sources, std::int32_t n, std::int32_t k) {
+    to.count = static_cast<std::int32_t>(sources.size());
+    to.first.packing = packing_;
+    for (std::size_t i = 0; i < sources.size() && !error_; ++i) {
+      const Tensor &first = *sources[0].tensor, &t = *sources[i].tensor;
+      if (t.type.name != first.type.name) {
+        set_error(ErrorCode::kUnsupported, "tensors " + printable(first.name) + " and " + printable(t.name) +
+                                               " are stored in different types, which is not supported yet");
+      }
+      matrix(i == 0 ? to.first : more_.emplace_back(ops::PackedWeight{.packing = packing_}), {sources[i]}, n, k);
+    }
+    to.stride = static_cast<std::int64_t>(aligned(ops_.packed_bytes(to.first.dtype, n, k, packing_)));
+  }
+
+  /// The matrices [n, k] of all experts: `name` says which of the three. `turn`: of two in one tensor, which.
+  std::vector<Source> expert_sources(const std::string& blk, const char* name, std::int32_t n, std::int32_t k,
+                                     bool fused, std::int32_t turn) {
+    const ExpertSpec& e = spec_.experts;
+    const bool transposed = e.layout == ExpertLayout::kFusedTransposed;
+    const bool by_turns = fused && e.layout == ExpertLayout::kFusedTurns;
+    const std::int32_t turns = fused ? 2 : 1;
+    std::vector<Source> out;
+    for (std::int32_t i = 0; i < e.count; ++i) {
+      if (e.layout == ExpertLayout::kEach) {
+        out.push_back({find(blk + name + "." + std::to_string(i) + ".weight"), 0, n});
+        continue;
+      }
+      Source s{find(blk + (fused ? "ffn_gate_up" : name) + "_exps.weight"), fused ? (2 * i + turn) * n : i * n, n};
+      if (by_turns) {
+        s.row = i * 2 * n + turn;
+        s.step = 2;
+      }
+      if (transposed)
+        s.across = Across{std::int64_t{i} * k * n * turns + turn, turns, std::int64_t{n} * turns};
+      out.push_back(s);
+    }
+    return out;
+  }
+
+  /// [E, n] numbers; of two in one tensor half of each run of 2n, or every second one.
+  void expert_bias(const float*& to, const std::string& blk, const char* name, std::int32_t n, bool fused,
+                   std::int32_t turn) {
+    const ExpertSpec& e = spec_.experts;
+    if (!e.bias) return;
+    std::vector<Source> sources;
+    const Tensor* t = find(blk + (fused ? "ffn_gate_up" : name) + "_exps.bias");
+    for (std::int32_t i = 0; i < e.count; ++i) {
+      const bool by_turns = e.layout != ExpertLayout::kFused && fused;
+      Source s{t, fused ? i * 2 * n + (by_turns ? turn : turn * n) : i * n, n};
+      if (by_turns) s.step = 2;
+      sources.push_back(s);
+    }
+    vector(to, std::move(sources), e.count * n);
+  }
+
+  void experts(ExpertWeights& w, const std::string& blk) {
+    const ExpertSpec& e = spec_.experts;
+    const std::int32_t h = spec_.hidden;
+    w.router.packing = ops::Packing::kStored;
+    matrix(w.router, {{find(blk + "ffn_gate_inp.weight"), 0, e.count}}, e.count, h);
+    if (e.router_bias) vector(w.router_bias, {{find(blk + "ffn_gate_inp.bias"), 0, e.count}}, e.count);
+    if (e.choice_bias) vector(w.choice_bias, {{find(blk + "exp_probs_b.bias"), 0, e.count}}, e.count);
+    const bool fused = e.layout != ExpertLayout::kStacks && e.layout != ExpertLayout::kEach;
+    stack(w.gate, expert_sources(blk, "ffn_gate", e.ffn, h, fused, 0), e.ffn, h);
+    stack(w.up, expert_sources(blk, "ffn_up", e.ffn, h, fused, 1), e.ffn, h);
+    stack(w.down, expert_sources(blk, "ffn_down", h, e.ffn, false, 0), h, e.ffn);
+    expert_bias(w.gate_bias, blk, "ffn_gate", e.ffn, fused, 0);
+    expert_bias(w.up_bias, blk, "ffn_up", e.ffn, fused, 1);
+    expert_bias(w.down_bias, blk, "ffn_down", h, false, 0);
+    if (e.shared_ffn == 0) return;
+    projection(w.shared_gate_up, blk, {{"ffn_gate_shexp", e.shared_ffn}, {"ffn_up_shexp", e.shared_ffn}}, h, false,
+               false);
+    projection(w.shared_down, blk, {{"ffn_down_shexp", h}}, e.shared_ffn, false);
+  }
+
+  void latent(LayerWeights& w, const std::string& blk) {
+    const LatentSpec& l = spec_.latent;
+    const std::int32_t heads = spec_.num_q_heads, query = heads * (l.nope_dim + l.rope_dim);
+    const bool low_rank = l.q_rank > 0;
+    projection(w.latent.in, blk,
+               {{low_rank ? "attn_q_a" : "attn_q", low_rank ? l.q_rank : query},
+                {"attn_kv_a_mqa", l.kv_rank + l.rope_dim}},
+               spec_.hidden, false);
+    if (low_rank) {
+      vector(w.latent.q_norm, {{find(blk + "attn_q_a_norm.weight"), 0, l.q_rank}}, l.q_rank);
+      projection(w.latent.q_up, blk, {{"attn_q_b", query}}, l.q_rank, false);
+    }
+    vector(w.latent.kv_norm, {{find(blk + "attn_kv_a_norm.weight"), 0, l.kv_rank}}, l.kv_rank);
+    std::vector<Source> absorb, expand;
+    for (std::int32_t h = 0; h < heads; ++h) {
+      if (l.split_kv_b) {
+        absorb.push_back({find(blk + "attn_k_b.weight"), h * l.kv_rank, l.kv_rank});
+        expand.push_back({find(blk + "attn_v_b.weight"), h * l.value_dim, l.value_dim});
+        continue;
+      }
+      const std::int32_t row = h * (l.nope_dim + l.value_dim);  // of [nope_dim | value_dim] rows of kv_rank
+      Source s{find(blk + "attn_kv_b.weight"), row, l.kv_rank};
+      s.across = Across{std::int64_t{row} * l.kv_rank, 1, l.kv_rank};
+      absorb.push_back(s);
+      expand.push_back({find(blk + "attn_kv_b.weight"), row + l.nope_dim, l.value_dim});
+    }
+    stack(w.latent.absorb, absorb, l.kv_rank, l.nope_dim);
+    stack(w.latent.expand, expand, l.value_dim, l.kv_rank);
+    projection(w.attn_out, blk, {{"attn_output", spec_.hidden}}, heads * l.value_dim, false);
+  }
+
   void layer(LayerWeights& l, const LayerSpec& s, const std::string& blk) {
     const NormPlace place = spec_.norm_place;
     if (place != NormPlace::kAfter) norm(l.attn_norm, blk + "attn_norm");
-    if (place == NormPlace::kBefore || place == NormPlace::kAround) norm(l.ffn_norm, blk + "ffn_norm");
+    if (place == NormPlace::kBefore || place == NormPlace::kAround) 
+      norm(l.ffn_norm, blk + (spec_.ffn_norm_is_post ? "post_attention_norm" : "ffn_norm"));
     if (place == NormPlace::kAfter || place == NormPlace::kAround) {
       norm(l.attn_post_norm, blk + "post_attention_norm");
       norm(l.ffn_post_norm, blk + "post_ffw_norm");
@@ -325,16 +471,20 @@ class Builder {
     switch (s.mixer) {
       case MixerKind::kAttention:
         attention(l, blk);
+        break;
+      case MixerKind::kLatent:
+        latent(l, blk);
     }
     switch (s.feed) {
       case FeedKind::kDense:
         dense(l, blk);
+        break;
+      case FeedKind::kExperts:
+        experts(l.experts, blk);
     }
   }
 
-  static std::size_t row_bytes(const Source& s) {
-    return s.tensor->bytes.size() / static_cast<std::size_t>(s.tensor->shape[0]);
-  }
+  static std::size_t row_bytes(const Source& s) { return stored_row_bytes(*s.tensor); }
   static std::size_t number_bytes(const Source& s) { return s.tensor->type.block_bytes; }
 
   void report(std::size_t bytes) {
@@ -361,8 +511,7 @@ class Builder {
       if (run.src == nullptr) {
         scratch_.resize(static_cast<std::size_t>(run.rows) * rows.row_bytes());
         for (std::int32_t i = 0; i < run.rows; ++i)
-          std::memcpy(scratch_.data() + static_cast<std::size_t>(i) * rows.row_bytes(), rows.at(row + i),
-                      rows.row_bytes());
+          rows.copy(row + i, scratch_.data() + static_cast<std::size_t>(i) * rows.row_bytes());
       }
       ops_.pack(stream, {.src = run.src != nullptr ? run.src : scratch_.data(),
                          .n = run.rows,
@@ -379,10 +528,10 @@ class Builder {
   void read_vector(const Task& t, float* dst) {
     *t.vector = dst;
     for (const Source& s : t.sources) {
-      const auto bytes = s.bytes(number_bytes(s));
       for (std::int32_t i = 0; i < s.rows; ++i)
-        *dst++ = element(*s.tensor->type.dtype, bytes.data(), static_cast<std::size_t>(stored_row(s, i)));
-      let_go(*s.tensor, bytes);
+        *dst++ = element(*s.tensor->type.dtype, s.tensor->bytes.data(),
+                         static_cast<std::size_t>(s.row) + static_cast<std::size_t>(stored_row(s, i)));
+      if (s.together()) let_go(*s.tensor, s.bytes(number_bytes(s)));
     }
   }
 
@@ -402,6 +551,7 @@ class Builder {
   const ops::OpTable& ops_;
   const ops::Packing packing_;  ///< of what is multiplied
   std::vector<Task> tasks_;
+  std::deque<ops::PackedWeight> more_;  ///< targets of the matrices of a stack behind the first
   std::vector<std::byte> scratch_;
   std::size_t size_ = 0;
   std::uint64_t file_bytes_ = 0, file_done_ = 0;

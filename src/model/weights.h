@@ -47,17 +47,42 @@ struct NormWeights {
   const float* bias = nullptr;
 };
 
+/// Of an experts half; null and empty where the model has none of a kind.
+struct ExpertWeights {
+  ops::PackedWeight router;            ///< [E, hidden], as stored in every recipe
+  const float* router_bias = nullptr;  ///< [E]
+  const float* choice_bias = nullptr;  ///< [E]
+  ops::PackedStack gate, up;           ///< [I, hidden] each
+  ops::PackedStack down;               ///< [hidden, I]
+  const float *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
+  Projection shared_gate_up;  ///< two parts: gate, up
+  Projection shared_down;
+};
+
+/// Of a latent mixer; its output is LayerWeights::attn_out.
+struct LatentWeights {
+  Projection in;                  ///< rows: the query or its low-rank form, c, k_pe
+  const float* q_norm = nullptr;  ///< [q_rank]
+  Projection q_up;                ///< from the low-rank form
+  const float* kv_norm = nullptr;  ///< [kv_rank]
+  ops::PackedStack absorb;         ///< [kv_rank, nope_dim] of each head
+  ops::PackedStack expand;         ///< [value_dim, kv_rank] of each head
+};
+
 struct LayerWeights {
   NormWeights attn_norm;          ///< before the mixer
   Projection qkv;                 ///< rows: q, then k, then v
   const float* q_norm = nullptr;  ///< as DecoderSpec::qk_norm says, or null
   const float* k_norm = nullptr;
+  const float* sinks = nullptr;  ///< [num_q_heads]
   Projection attn_out;
   NormWeights attn_post_norm;  ///< of the mixer's result
   NormWeights ffn_norm;        ///< before the feed-forward half
   Projection gate_up;          ///< two parts: gate, up
   Projection down;
   NormWeights ffn_post_norm;  ///< of the feed-forward half's result
+  ExpertWeights experts;
+  LatentWeights latent;
 };
 
 struct Weights {

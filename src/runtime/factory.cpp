@@ -91,7 +91,7 @@ KvPoolSpec pool_spec(const Config& config, const Choices& choices,
   KvPoolSpec spec{.dtype = choices.kv_dtype, .block_tokens = config.kv.block_size, .head_bytes = {}};
   for (const auto& g : groups) {
     spec.head_bytes.push_back(
-        static_cast<std::int64_t>(ops.kv_head_bytes(choices.kv_dtype, config.kv.block_size, g.head_dim)));
+        static_cast<std::int64_t>(model::head_bytes(g, ops, choices.kv_dtype, config.kv.block_size)));
   }
   return spec;
 }

@@ -119,10 +119,8 @@ Result<void> check_options(const Config& c, const ModelShape& shape) {
     return fail(ErrorCode::kInvalidValue, "max_model_len must not be negative", "model.max_model_len");
   }
   for (const auto& g : shape.groups) {
-    if (g.kind != StateKind::kFullAttention && g.kind != StateKind::kSlidingWindow) {
-      return fail(ErrorCode::kUnsupported,
-                  "this model has layers whose state is neither full attention nor a sliding window");
-    }
+    if (g.kind == StateKind::kRecurrent)
+      return fail(ErrorCode::kUnsupported, "this model has layers with recurrent state");
   }
   return {};
 }

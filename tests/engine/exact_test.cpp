@@ -55,7 +55,7 @@ std::vector<Request> make_requests(std::size_t count, std::uint64_t seed, std::i
   std::vector<std::vector<TokenId>> prefixes;
   for (const std::size_t length : {static_cast<std::size_t>(longest), std::size_t{64}, std::size_t{33}}) {
     std::vector<TokenId> prefix;
-    while (prefix.size() < length) prefix.push_back(static_cast<TokenId>(3 + rng.below(700)));
+    while (prefix.size() < length) prefix.push_back(static_cast<TokenId>(3 + rng.below(570)));
     prefixes.push_back(prefix);
   }
   std::vector<Request> out;
@@ -66,7 +66,7 @@ std::vector<Request> make_requests(std::size_t count, std::uint64_t seed, std::i
                     prefix.begin() + static_cast<std::ptrdiff_t>(1 + rng.below(prefix.size())));
     if (rng.below(3) == 0) r.prompt = prefix;
     for (std::uint64_t extra = rng.below(20); extra > 0; --extra) {
-      r.prompt.push_back(static_cast<TokenId>(3 + rng.below(700)));
+      r.prompt.push_back(static_cast<TokenId>(3 + rng.below(570)));
     }
     auto& s = r.sampling;
     s.max_tokens = static_cast<std::int32_t>(1 + rng.below(40));
@@ -117,9 +117,11 @@ std::vector<IsWhole> constrain(std::vector<Request>& requests, const EngineInfo&
       const auto made = text::grammar::make_token_constraint(machine, vocabulary, {.end_ids = info.end_ids});
       EXPECT_TRUE(made) << (made ? "" : made.error().message);
       s.constraint = *made;
-      whole = [machine, vocabulary](const std::vector<TokenId>& ids) {
+      whole = [machine, vocabulary, ends = info.end_ids](const std::vector<TokenId>& ids) {
         std::string text;
-        for (const TokenId id : ids) text += vocabulary->bytes(id);
+        for (const TokenId id : ids) {
+          if (std::find(ends.begin(), ends.end(), id) == ends.end()) text += vocabulary->bytes(id);
+        }
         return !text::grammar::first_failure(*machine, text);
       };
     }
@@ -156,6 +158,9 @@ constexpr TestModel kLlama{"llama", "models/llama", "f32"};
 constexpr TestModel kWindow{"mistral", "models/mistral", "f32"};  // a window of 24 tokens in every layer
 constexpr TestModel kInt8{"llama_q4_0_int8", "gguf/llama-q4_0.gguf", "int8"};
 constexpr TestModel kBf16{"llama_bf16", "models/llama", "bf16"};
+constexpr TestModel kExperts{"qwen3_moe", "models/qwen3-moe", "f32"};
+constexpr TestModel kSinks{"gpt_oss", "models/gpt-oss", "f32"};  // and experts, and every other layer with a window
+constexpr TestModel kLatent{"deepseek_v3", "models/deepseek-v3", "f32"};
 
 class ExactTest : public ::testing::TestWithParam<TestModel> {
  protected:
@@ -457,8 +462,9 @@ TEST_P(ExactDirectoryTest, NaNFailsOneRequest) {
 }
 
 constexpr auto kName = [](const auto& info) { return std::string(info.param.name); };
-INSTANTIATE_TEST_SUITE_P(Models, ExactTest, ::testing::Values(kLlama, kWindow, kInt8, kBf16), kName);
-INSTANTIATE_TEST_SUITE_P(Models, ExactDirectoryTest, ::testing::Values(kLlama, kWindow), kName);
+INSTANTIATE_TEST_SUITE_P(Models, ExactTest, ::testing::Values(kLlama, kWindow, kInt8, kBf16, kExperts, kLatent), kName);
+INSTANTIATE_TEST_SUITE_P(Models, ExactDirectoryTest,
+                         ::testing::Values(kLlama, kWindow, kExperts, kSinks, kLatent), kName);
 
 }  // namespace
 }  // namespace barg::engine

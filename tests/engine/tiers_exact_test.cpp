@@ -180,6 +180,8 @@ constexpr Subject kSubjects[] = {{"llama_f32", "models/llama", "f32"},
                                  {"mistral_window_f32", "models/mistral", "f32"},
                                  {"mistral_window_bf16", "models/mistral", "bf16"},
                                  {"mistral_window_int8", "models/mistral", "int8"},
+                                 {"deepseek_f32", "models/deepseek-v3", "f32"},
+                                 {"deepseek_fp8", "models/deepseek-v3", "fp8"},
                                  {"smollm2_f16", nullptr, "f16"}};
 INSTANTIATE_TEST_SUITE_P(All, TiersExactTest, ::testing::ValuesIn(kSubjects),
                          [](const auto& i) { return std::string(i.param.name); });

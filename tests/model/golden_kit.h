@@ -88,8 +88,7 @@ class Harness {
     decoder_ = std::move(*d);
     const std::int32_t blocks = options.max_tokens / options.block_tokens + 64;
     for (const LayerGroup& g : decoder_->groups()) {
-      const std::size_t head =
-          device_.ops().kv_head_bytes(options.kv_dtype, options.block_tokens, g.head_dim);
+      const std::size_t head = head_bytes(g, device_.ops(), options.kv_dtype, options.block_tokens);
       const std::size_t layer = head * static_cast<std::size_t>(g.num_kv_heads);
       const std::size_t block = layer * g.layers.size();
       Memory m;

@@ -1,0 +1,94 @@
+#include "model/moe.h"
+
+#include <utility>
+
+namespace barg::model {
+namespace {
+
+constexpr std::size_t kAlign = 64;
+
+struct Scratch {
+  std::size_t logits, ids, weights, work, total;
+};
+
+Scratch lay_out(const DecoderSpec& spec, const ops::OpTable& ops, Recipe recipe, std::int32_t rows) {
+  const ExpertSpec& e = spec.experts;
+  std::size_t at = 0;
+  const auto take = [&](std::size_t n) { return std::exchange(at, (at + n + kAlign - 1) / kAlign * kAlign); };
+  const auto numbers = [&](std::int32_t width) {
+    return take(static_cast<std::size_t>(rows) * static_cast<std::size_t>(width) * sizeof(float));
+  };
+  Scratch l{};
+  l.logits = numbers(e.count);
+  l.ids = numbers(e.chosen);
+  l.weights = numbers(e.chosen);
+  l.work = take(ops.experts_workspace_bytes(rows, e.chosen, e.count, spec.hidden, e.ffn, recipe));
+  l.total = at;
+  return l;
+}
+
+}  // namespace
+
+std::size_t experts_scratch_bytes(const DecoderSpec& spec, const ops::OpTable& ops, Recipe recipe,
+                                  std::int32_t max_rows) {
+  return spec.experts.count > 0 ? lay_out(spec, ops, recipe, max_rows).total : 0;
+}
+
+void experts_half(const StepOps& ops, const Step& s, const LayerWeights& w, const Rows& h, const Output& to) {
+  const ExpertSpec& spec = ops.spec.experts;
+  const ExpertWeights& e = w.experts;
+  const Scratch l = lay_out(ops.spec, ops.table, ops.recipe, s.rows);
+  auto* const base = static_cast<std::byte*>(s.experts);
+  auto* const logits = reinterpret_cast<float*>(base + l.logits);
+  auto* const ids = reinterpret_cast<std::int32_t*>(base + l.ids);
+  auto* const weights = reinterpret_cast<float*>(base + l.weights);
+  const bool shared = spec.shared_ffn > 0;
+  if (shared) ops.project(e.shared_down, ops.gated(s, e.shared_gate_up, e.shared_down, h), s.rows, to);
+  // Which expert comes first may hang on the last bit: logits are of full precision in every recipe.
+  ops.table.linear(ops.stream, {.weight = e.router,
+                                .recipe = Recipe::kF32,
+                                .x = h.x,
+                                .rows = s.rows,
+                                .x_stride = ops.spec.hidden,
+                                .bias = e.router_bias,
+                                .out = logits,
+                                .out_stride = spec.count,
+                                .workspace = nullptr});
+  ops.table.route(ops.stream, {.logits = logits,
+                               .bias = e.choice_bias,
+                               .rows = s.rows,
+                               .experts = spec.count,
+                               .chosen = spec.chosen,
+                               .groups = spec.groups,
+                               .kept_groups = spec.kept_groups,
+                               .group_top2 = spec.group_top2,
+                               .score = spec.score,
+                               .normalise = spec.normalise,
+                               .norm_epsilon = spec.norm_epsilon,
+                               .scale = spec.scale,
+                               .ids = ids,
+                               .weights = weights});
+  ops.table.experts(ops.stream, {.x = h.x,
+                                 .rows = s.rows,
+                                 .chosen = spec.chosen,
+                                 .ids = ids,
+                                 .weights = weights,
+                                 .gate = e.gate,
+                                 .up = e.up,
+                                 .down = e.down,
+                                 .gate_bias = e.gate_bias,
+                                 .up_bias = e.up_bias,
+                                 .down_bias = e.down_bias,
+                                 .recipe = ops.recipe,
+                                 .glu = spec.glu,
+                                 .activation = ops.spec.activation,
+                                 .alpha = spec.alpha,
+                                 .limit = spec.limit,
+                                 .out = to.y,
+                                 .accumulate = to.accumulate || shared,
+                                 .workspace = base + l.work});
+  ops.table.all_reduce(ops.stream,
+                       {.x = to.y, .count = std::int64_t{s.rows} * to.stride, .rank = 0, .world = 1});
+}
+
+}  // namespace barg::model
