@@ -40,7 +40,7 @@ class ListTokenizer final : public Tokenizer {
 namespace g = text::grammar;
 
 /// Grammars by hand, a node a call.
-class Builder {
+class GrammarBuilder {
  public:
   g::NodeId words(const std::vector<std::string>& words) {
     return grammar.add(g::BytesNode{std::make_shared<const g::Dfa>(g::dfa_literals(words))});
@@ -105,17 +105,17 @@ struct NamedMachine {
 inline std::vector<NamedMachine> some_machines(const g::MachineLimits& limits = {}) {
   std::vector<NamedMachine> out;
   {
-    Builder b;
+    GrammarBuilder b;
     out.push_back({"choice", b.compile(b.words({"positive", "negative", "neither"}), limits)});
   }
   {
-    Builder b;
+    GrammarBuilder b;
     b.grammar.spacing = g::Spacing::kNone;
     const auto point = b.object({{"x", b.number(), true}, {"y", b.number(), true}, {"label", b.string(), false}});
     out.push_back({"compact", b.compile(b.object({{"name", b.string(0, 5), true}, {"at", b.array(point, 1, 3), true}}), limits), true});
   }
   {
-    Builder b;
+    GrammarBuilder b;
     const auto value = b.later();
     const auto node = b.object({{"text", b.string(2, g::kUnbounded), true}, {"kind", b.word_string({"leaf", "l\xC3\xB6we", "a\"b"}), false},
                                 {"children", b.array(value), false}});
@@ -123,21 +123,21 @@ inline std::vector<NamedMachine> some_machines(const g::MachineLimits& limits = 
     out.push_back({"tree", b.compile(value, limits), true});
   }
   {
-    Builder b;
+    GrammarBuilder b;
     const auto line = b.sequence({b.text("- "), b.number(), b.choice({b.text(" apples"), b.text(" pears"), b.text("")})});
     out.push_back({"list", b.compile(b.repeat(line, b.text("\n"), 1, 4), limits)});
   }
   {
-    Builder b;
+    GrammarBuilder b;
     const g::Dfa any = g::dfa_valid_utf8();
     out.push_back({"anything", b.compile(b.grammar.add(g::BytesNode{std::make_shared<const g::Dfa>(any)}), limits)});
   }
   {
-    Builder b;
+    GrammarBuilder b;
     out.push_back({"strings", b.compile(b.array(b.choice({b.string(3, 3), b.string(0, 40), b.words({"null", "true"})})), limits), true});
   }
   {
-    Builder b;
+    GrammarBuilder b;
     const auto leaf = b.choice({b.string(), b.number()});
     out.push_back({"map", b.compile(b.open_object(b.choice({leaf, b.open_object(leaf, 2)})), limits), true});
   }

@@ -19,7 +19,7 @@
 namespace barg::text::grammar {
 namespace {
 
-using test::Builder;
+using test::GrammarBuilder;
 using test::ListTokenizer;
 using StatePtr = Machine::StatePtr;
 
@@ -211,26 +211,26 @@ struct SmallGrammar {
 std::vector<SmallGrammar> small_grammars() {
   std::vector<SmallGrammar> out;
   {
-    Builder b;
+    GrammarBuilder b;
     out.push_back({"choice", b.compile(b.words({"positive", "negative", "no", "maybe so"})), "positivenegativenomaybe so"});
   }
   {
-    Builder b;
+    GrammarBuilder b;
     out.push_back({"short_in_tokens", b.compile(b.words({"xyz", "abcdefgh"})), "abcdefghabcdefgh"});
   }
   {
-    Builder b;
+    GrammarBuilder b;
     b.grammar.spacing = Spacing::kNone;
     out.push_back({"object", b.compile(b.object({{"a", b.words({"1", "22", "333"}), true}, {"bc", b.words({"[]", "{}"}), false}})),
                    "{\"a\":1,\"bc\":[]}{\"a\":333}{\"a\":22"});
   }
   {
-    Builder b;
+    GrammarBuilder b;
     const auto item = b.choice({b.text("ab"), b.text("c"), b.sequence({b.text("("), b.text("cc"), b.text(")")})});
     out.push_back({"repeat", b.compile(b.sequence({b.repeat(item, b.text(","), 2, 5), b.text(";")})), "ab,c,(cc),ab;c,c;(cc);"});
   }
   {
-    Builder b;
+    GrammarBuilder b;
     const auto inner = b.later();
     const auto pair = b.sequence({b.text("<"), b.choice({inner, b.text("x")}), b.text(">")});
     b.set(inner, pair);
@@ -437,7 +437,7 @@ TEST(TokenConstraint, SequencesOnManyThreadsGetWhatTheyGetAlone) {
 }
 
 TEST(TokenConstraint, RewindsToAnyPlace) {
-  Builder b;
+  GrammarBuilder b;
   std::vector<std::string> tokens = {""};
   for (int c = 1; c < 256; ++c) tokens.emplace_back(1, static_cast<char>(c));
   const auto vocabulary = make_vocabulary(ListTokenizer(std::move(tokens)), {}, 256);
@@ -472,7 +472,7 @@ std::shared_ptr<const Vocabulary> letters(std::vector<std::string> more = {}) {
 }
 
 TEST(TokenConstraint, ChoicesWithOneOrTwoTokensLeft) {
-  Builder b;
+  GrammarBuilder b;
   const auto machine = b.compile(b.words({"positive", "negative"}));
   // 128..: whole, halves
   const auto vocabulary = letters({"positive", "nega", "tive", "posi", "negativ"});
@@ -497,7 +497,7 @@ TEST(TokenConstraint, ChoicesWithOneOrTwoTokensLeft) {
 }
 
 TEST(TokenConstraint, ListsOfTheRequestCount) {
-  Builder b;
+  GrammarBuilder b;
   const auto machine = b.compile(b.text("ab"));
   const auto vocabulary = letters({"ab"});
   const auto error = [&](TokenConstraintOptions options) {
@@ -519,7 +519,7 @@ TEST(TokenConstraint, ListsOfTheRequestCount) {
 }
 
 TEST(TokenConstraint, NewlinesBetweenReasoningAndText) {
-  Builder b;
+  GrammarBuilder b;
   const auto machine = b.compile(b.text("ab"));
   const auto vocabulary = letters({"\n\n", "\n\n\n", "\n"});
   const auto constraint = constraint_of(machine, vocabulary, {.end_ids = {0}});
@@ -536,7 +536,7 @@ TEST(TokenConstraint, NewlinesBetweenReasoningAndText) {
   state->push('a');
   EXPECT_EQ(ids_in(state->mask(5).fits), (std::vector<TokenId>{'b'}));
   // A text that begins with a newline has its own.
-  Builder own;
+  GrammarBuilder own;
   const auto lines = constraint_of(own.compile(own.words({"\nx", "y"})), vocabulary, {.end_ids = {0}});
   const auto line = lines->start(true);
   EXPECT_EQ(ids_in(line->mask(5).fits), (std::vector<TokenId>{'\n', 'y', 130}));
@@ -545,7 +545,7 @@ TEST(TokenConstraint, NewlinesBetweenReasoningAndText) {
 }
 
 TEST(TokenConstraint, TokensOfTheGrammar) {
-  Builder b;
+  GrammarBuilder b;
   // 128: a marker around a word; 129 ends the output and completes the text.
   const auto call = b.sequence({b.token(128), b.repeat(b.words({"x", "yy"}), kNoNode, 1, 3), b.token(129)});
   const auto machine = b.compile(b.choice({call, b.text("no")}));
@@ -574,7 +574,7 @@ TEST(TokenConstraint, TokensOfTheGrammar) {
 }
 
 TEST(TokenConstraint, NamesAreToldApartInTokensOfManyQuotes) {
-  Builder b;
+  GrammarBuilder b;
   b.grammar.spacing = Spacing::kNone;
   const auto machine = b.compile(b.open_object(b.string()));
   std::vector<std::string> tokens = {""};
@@ -616,7 +616,7 @@ TEST(TokenConstraint, NamesOfFewAreToldApart) {
   const auto vocabulary = make_vocabulary(ListTokenizer(std::move(tokens)), {}, size);
   Rng rng(5);
   for (const std::int64_t least : {0, 1, 3}) {
-    Builder b;
+    GrammarBuilder b;
     b.grammar.spacing = Spacing::kNone;
     ObjectNode node;
     node.others = {{names, b.text("1")}};
@@ -641,7 +641,7 @@ TEST(TokenConstraint, NamesOfFewAreToldApart) {
 }
 
 TEST(TokenConstraint, TokensMayEndInsideACharacter) {
-  Builder b;
+  GrammarBuilder b;
   std::vector<std::string> tokens = {""};
   for (int c = 1; c < 256; ++c) tokens.emplace_back(1, static_cast<char>(c));
   for (const char* more : {"\"\xE2", "\x82\xAC\"", "a\xF0\x9F", "\xE2\x82\xAC", "\xED\xA0"}) tokens.emplace_back(more);
