@@ -88,6 +88,15 @@ static inline float log(float x) {
 }
 
 static inline float silu(float x) { return x / (1.0f + exp(-x)); }
+static inline float sigmoid(float x) { return 1.0f / (1.0f + exp(-x)); }
+
+/// log(1 + e^x). What rounding 1 + e^x has lost comes back as a factor; above 20 it is x, as elsewhere.
+static inline float softplus(float x) {
+  if (x > 20.0f) return x;
+  const float e = exp(x);
+  const float u = 1.0f + e;
+  return u == 1.0f ? e : log(u) * (e / (u - 1.0f));
+}
 
 /// x / 2 (1 + tanh(u)), u = sqrt(2 / pi) (x + 0.044715 x^3), which is x / (1 + exp(-2 u)).
 static inline float gelu_tanh(float x) {

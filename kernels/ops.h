@@ -200,7 +200,7 @@ struct AttentionParams {
   const float* sinks = nullptr;
 };
 
-/// out[r, i] = act(gate[r, i]) * up[r, i].
+/// out[r, i] = act(gate[r, i] * gate_scale) * up[r, i].
 struct GateMulParams {
   const float* gate;  ///< [R, I], row stride in_stride floats
   const float* up;    ///< [R, I], row stride in_stride
@@ -208,6 +208,7 @@ struct GateMulParams {
   std::int32_t rows, dim;
   float* out;  ///< [R, I] dense; may be gate or up where that is dense
   Activation activation = Activation::kSilu;
+  float gate_scale = 1;
 };
 
 /// x[i] = fma(y[i], scale, x[i]): a result on its way to the residual stream.
@@ -355,6 +356,113 @@ struct LatentAttentionParams {
   void* workspace;  ///< latent_workspace_bytes(value_dim)
 };
 
+/// Where the fixed-size f32 state of one recurrent layer lies. Entry i of a segment's block table is the block
+/// of positions [i*C, (i+1)*C), C = block_tokens: the token at position p reads the state from the block of
+/// p - 1 (position 0: from zeros) and writes it to the block of p. So the state is updated in place within C
+/// positions, and a block that a sequence has left holds the state behind the last of its positions.
+/// A state that is handed to several sequences must not change: nobody writes a block but the sequence whose
+/// positions it has.
+struct StateView {
+  std::byte* base;            ///< of this state in block 0
+  std::int64_t block_stride;  ///< bytes
+  std::int32_t block_tokens;
+};
+
+/// Depthwise causal convolution over the rows of each sequence, in place of a token mixer or before one:
+///   u[p, c] = x[p, c] * in_gate[p, c];  v = bias[c] (or 0);
+///   v = fma(u[p - kernel + 1 + t, c], weight[t, c], v) for t = 0, 1, ..., kernel - 1  (u before position 0: 0)
+///   out[p, c] = (silu ? silu(v) : v) * out_gate[p, c]
+/// A gate that is nullptr multiplies nothing. State: [kernel - 1][channels], u of the last positions, oldest
+/// first.
+struct Conv1dParams {
+  const float* x;  ///< [R, channels], row stride x_stride floats, as in_gate and out_gate
+  std::int64_t x_stride;
+  const float* in_gate = nullptr;
+  const float* out_gate = nullptr;
+  const float* weight;  ///< [kernel][channels]; the last tap is the row's own token
+  const float* bias;    ///< [channels] or nullptr
+  std::int32_t channels;
+  std::int32_t kernel;  ///< 2 .. kMaxConvKernel
+  bool silu;
+  float* out;  ///< [R, channels], row stride out_stride; may be x with its stride
+  std::int64_t out_stride;
+  StateView state;
+  const Segment* segments;
+  std::int32_t num_segments;
+};
+
+inline constexpr std::int32_t kMaxConvKernel = 4;
+
+/// Gated delta rule, token by token. Per row and key head, first: x = x * (1 / sqrt(sum x^2 + 1e-6)) for q and k
+/// (the sum by lanes), q = q * (1 / sqrt(key_dim)). Then per value head h, with its key head's q and k,
+///   g = exp(decay[h] * softplus(a + dt_bias[h])),  beta = 1 / (1 + exp(-b)),
+/// and per column c of the state S [key_dim][value_dim]:
+///   m = 0; for i: m = fma(k[i], S[i, c] * g, m);  e = beta * (v[c] - m);  o = 0;
+///   for i: S[i, c] = fma(k[i], e, S[i, c] * g), o = fma(q[i], S[i, c], o);  out[c] = o
+struct DeltaNetParams {
+  float* qkv;  ///< [R, 2 key_heads * key_dim + value_heads * value_dim]: q, k, v; q and k are normalised in place
+  std::int64_t qkv_stride;
+  const float* a;  ///< [R, value_heads], row stride gate_stride
+  const float* b;  ///< the same
+  std::int64_t gate_stride;
+  const float* decay;    ///< [value_heads], below 0
+  const float* dt_bias;  ///< [value_heads]
+  std::int32_t key_heads, value_heads, key_dim, value_dim;
+  bool tiled;  ///< value head h belongs to key head h % key_heads, else to h / (value_heads / key_heads)
+  float* out;  ///< [R, value_heads * value_dim] dense
+  StateView state;  ///< [value_heads][key_dim][value_dim]
+  const Segment* segments;
+  std::int32_t num_segments;
+};
+
+/// Mamba-2's selective state space, token by token. Per head h (of group h / (heads / groups)),
+///   d = softplus(fma(dt, dt_scale, dt_bias[h])) clamped to [dt_min, dt_max],  g = exp(decay[h] * d),
+/// and per column c of the state S [state_size][head_dim]:
+///   u = d * x[c]; y = 0; for n: S[n, c] = fma(S[n, c], g, u * B[n]), y = fma(C[n], S[n, c], y);
+///   out[c] = fma(skip[h], x[c], y)
+struct Mamba2Params {
+  const float* xbc;  ///< [R, heads * head_dim + 2 groups * state_size]: x, B, C
+  std::int64_t xbc_stride;
+  const float* dt;  ///< [R, heads], row stride dt_stride
+  std::int64_t dt_stride;
+  float dt_scale, dt_min, dt_max;
+  const float* decay;    ///< [heads], below 0
+  const float* dt_bias;  ///< [heads]
+  const float* skip;     ///< [heads]
+  std::int32_t heads, groups, head_dim, state_size;
+  float* out;  ///< [R, heads * head_dim] dense
+  StateView state;  ///< [heads][state_size][head_dim]
+  const Segment* segments;
+  std::int32_t num_segments;
+};
+
+/// Root mean square norm of each of `groups` parts of a row, times silu(gate * gate_scale), before or after:
+///   gate_first:  t = x * s;  out = t * (1 / sqrt(mean t^2 + eps)) * weight
+///   otherwise:   out = x * (1 / sqrt(mean x^2 + eps)) * weight * s
+/// (products from the left; means by lanes). Without a norm: out = x * s * weight.
+struct GatedNormParams {
+  const float* x;  ///< [R, groups * dim] dense
+  const float* gate;  ///< [R, groups * dim], row stride gate_stride
+  std::int64_t gate_stride;
+  float gate_scale;
+  const float* weight;  ///< [groups * dim], or [dim] for all groups (shared)
+  bool shared;
+  bool norm;
+  bool gate_first;
+  float eps;
+  std::int32_t rows, groups, dim;
+  float* out;  ///< [R, groups * dim] dense; may be x
+};
+
+/// out[r, i] = x[r, i] * (1 / (1 + exp(-gate[r, i]))).
+struct SigmoidMulParams {
+  const float* x;  ///< [R, I] dense
+  const float* gate;  ///< [R, I], row stride gate_stride
+  std::int64_t gate_stride;
+  std::int32_t rows, dim;
+  float* out;  ///< [R, I] dense; may be x
+};
+
 /// Per row: max logit with its lowest index, and log(sum exp(x - max)) + max over `dim` entries, in the fixed
 /// order of the contract. -inf entries are allowed; `finite` is 0 when a row has a NaN, +inf, or no finite
 /// entry.
@@ -412,6 +520,7 @@ enum Feature : std::uint32_t {
   kFeatureExperts = 8,      ///< route, experts
   kFeatureLatent = 16,      ///< stacked_linear, latent_write, latent_attention
   kFeatureSinks = 32,       ///< AttentionParams::sinks
+  kFeatureRecurrent = 64,   ///< conv1d, delta_net, mamba2, gated_norm, sigmoid_mul
 };
 
 struct OpTable {
@@ -452,6 +561,11 @@ struct OpTable {
   void (*stacked_linear)(Stream&, const StackedLinearParams&);
   void (*latent_write)(Stream&, const LatentWriteParams&);
   void (*latent_attention)(Stream&, const LatentAttentionParams&);
+  void (*sigmoid_mul)(Stream&, const SigmoidMulParams&);
+  void (*conv1d)(Stream&, const Conv1dParams&);
+  void (*delta_net)(Stream&, const DeltaNetParams&);
+  void (*mamba2)(Stream&, const Mamba2Params&);
+  void (*gated_norm)(Stream&, const GatedNormParams&);
   void (*row_stats)(Stream&, const RowStatsParams&);
   std::int32_t (*gumbel_filter)(const GumbelFilterParams&);  ///< the number of hits
   void (*copy_blocks)(Stream&, const BlockCopyParams&);

@@ -134,6 +134,11 @@ inline __m256 tanh8(__m256 x) {
   return _mm256_blendv_ps(_mm256_or_ps(large, sign), small, is_small);
 }
 
+inline __m256 sigmoid8(__m256 x) {
+  const __m256 one = _mm256_set1_ps(1.0f);
+  return _mm256_div_ps(one, _mm256_add_ps(one, exp8(_mm256_xor_ps(x, _mm256_set1_ps(-0.0f)))));
+}
+
 /// fold_lanes: lanes 0-7 in `low`, 8-15 in `high`.
 inline float fold16(__m256 low, __m256 high) {
   const __m256 eight = _mm256_add_ps(low, high);
@@ -206,6 +211,7 @@ struct Wide {
   static Reg silu(Reg a) { return {silu8(a.low), silu8(a.high)}; }
   static Reg gelu_tanh(Reg a) { return {gelu_tanh8(a.low), gelu_tanh8(a.high)}; }
   static Reg tanh(Reg a) { return {tanh8(a.low), tanh8(a.high)}; }
+  static Reg sigmoid(Reg a) { return {sigmoid8(a.low), sigmoid8(a.high)}; }
   static float fold(Reg a) { return fold16(a.low, a.high); }
   static float max_of(Reg a) { return max8(_mm256_max_ps(a.low, a.high)); }
 

@@ -142,6 +142,11 @@ inline __m512 tanh16(__m512 x) {
   return _mm512_mask_blend_ps(is_small, _mm512_or_ps(large, sign), small);
 }
 
+inline __m512 sigmoid16(__m512 x) {
+  const __m512 one = _mm512_set1_ps(1.0f);
+  return _mm512_div_ps(one, _mm512_add_ps(one, exp16(_mm512_xor_ps(x, _mm512_set1_ps(-0.0f)))));
+}
+
 /// Lanes 8-15.
 inline __m256 upper8(__m512 v) { return _mm512_extractf32x8_ps(v, 1); }
 
@@ -204,6 +209,7 @@ struct Wide {
   static Reg silu(Reg a) { return silu16(a); }
   static Reg gelu_tanh(Reg a) { return gelu_tanh16(a); }
   static Reg tanh(Reg a) { return tanh16(a); }
+  static Reg sigmoid(Reg a) { return sigmoid16(a); }
   static float fold(Reg a) { return fold16(a); }
   static float max_of(Reg a) { return max16(a); }
 

@@ -36,7 +36,8 @@ inline constexpr int kHalfBlock = 16;   ///< activations per scale: two for each
 inline constexpr int kMaxHeadDim = 256;
 inline constexpr const char* kLayoutId = "cpu-k_dt-v_td-1";
 inline constexpr std::uint32_t kFeatures = kFeatureNorms | kFeatureActivations | kFeatureSoftcap |
-                                           kFeatureExperts | kFeatureLatent | kFeatureSinks;
+                                           kFeatureExperts | kFeatureLatent | kFeatureSinks |
+                                           kFeatureRecurrent;
 
 static constexpr bool is_quantised(DType t) {
   return t == DType::kQ8_0 || t == DType::kQ4_0 || t == DType::kQ4_1;
@@ -188,6 +189,23 @@ std::size_t attention_workspace_bytes(std::int32_t rows, std::int32_t num_q_head
 std::size_t kv_head_bytes(DType type, std::int32_t block_tokens, std::int32_t head_dim);
 void copy_blocks(Stream& stream, const BlockCopyParams& p);
 void all_reduce(Stream& stream, const AllReduceParams& p);
+
+// Recurrent mixers (recurrent_*.cpp).
+void sigmoid_mul_scalar(Stream& stream, const SigmoidMulParams& p);
+void conv1d_scalar(Stream& stream, const Conv1dParams& p);
+void delta_net_scalar(Stream& stream, const DeltaNetParams& p);
+void mamba2_scalar(Stream& stream, const Mamba2Params& p);
+void gated_norm_scalar(Stream& stream, const GatedNormParams& p);
+void sigmoid_mul_avx2(Stream& stream, const SigmoidMulParams& p);
+void conv1d_avx2(Stream& stream, const Conv1dParams& p);
+void delta_net_avx2(Stream& stream, const DeltaNetParams& p);
+void mamba2_avx2(Stream& stream, const Mamba2Params& p);
+void gated_norm_avx2(Stream& stream, const GatedNormParams& p);
+void sigmoid_mul_avx512(Stream& stream, const SigmoidMulParams& p);
+void conv1d_avx512(Stream& stream, const Conv1dParams& p);
+void delta_net_avx512(Stream& stream, const DeltaNetParams& p);
+void mamba2_avx512(Stream& stream, const Mamba2Params& p);
+void gated_norm_avx512(Stream& stream, const GatedNormParams& p);
 
 const OpTable& scalar_ops();
 const OpTable& avx2_ops();

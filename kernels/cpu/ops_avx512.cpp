@@ -42,6 +42,11 @@ const OpTable& avx512_ops() {
     t.stacked_linear = stacked_linear_avx512;
     t.latent_write = latent_write_avx512;
     t.latent_attention = latent_attention_avx512;
+    t.sigmoid_mul = sigmoid_mul_avx512;
+    t.conv1d = conv1d_avx512;
+    t.delta_net = delta_net_avx512;
+    t.mamba2 = mamba2_avx512;
+    t.gated_norm = gated_norm_avx512;
     t.row_stats = run_row_stats;
     return t;
   }();

@@ -319,7 +319,7 @@ void rms_norm(Stream& s, const RmsNormParams& p) { norm(s, whole_rows(p)); }
 void gate_mul(Stream&, const GateMulParams& p) {
   for (std::int32_t r = 0; r < p.rows; ++r) {
     for (std::int32_t i = 0; i < p.dim; ++i) {
-      const float gate = activate(p.activation, p.gate[r * p.in_stride + i]);
+      const float gate = activate(p.activation, p.gate[r * p.in_stride + i] * p.gate_scale);
       p.out[std::int64_t{r} * p.dim + i] = gate * p.up[r * p.in_stride + i];
     }
   }
@@ -617,6 +617,11 @@ const OpTable& scalar_ops() {
       .stacked_linear = stacked_linear_scalar,
       .latent_write = latent_write_scalar,
       .latent_attention = latent_attention_scalar,
+      .sigmoid_mul = sigmoid_mul_scalar,
+      .conv1d = conv1d_scalar,
+      .delta_net = delta_net_scalar,
+      .mamba2 = mamba2_scalar,
+      .gated_norm = gated_norm_scalar,
       .row_stats = row_stats,
       .gumbel_filter = gumbel_filter_scalar,
       .copy_blocks = copy_blocks,

@@ -76,8 +76,9 @@ inline void run_gate_mul(Stream& s, const GateMulParams& p) {
       const float* gate = p.gate + r * p.in_stride;
       const float* up = p.up + r * p.in_stride;
       float* out = p.out + std::int64_t{r} * p.dim;
+      const Wide::Reg scale = Wide::set(p.gate_scale);
       for (std::int32_t i = 0; i < p.dim; i += kLanes) {
-        const Wide::Reg g = Wide::load_some(gate + i, p.dim - i);
+        const Wide::Reg g = Wide::mul(Wide::load_some(gate + i, p.dim - i), scale);
         const Wide::Reg u = Wide::load_some(up + i, p.dim - i);
         Wide::store_some(out + i, p.dim - i, gate_by<Wide>(p.activation, g, u));
       }

@@ -29,7 +29,7 @@ void print_plan(std::ostream& out, const runtime::MemoryPlan& plan) {
       << "  weights: " << exact(plan.weight_bytes) << "\n"
       << "  kv per token: " << plan.kv_bytes_per_token << " bytes (" << dtype_name(plan.kv_dtype) << ")\n";
   for (std::size_t g = 0; g < plan.num_blocks.size(); ++g) {
-    out << "  kv group " << g << ": " << plan.num_blocks[g] << " blocks of " << plan.block_tokens
+    out << "  kv group " << g << ": " << plan.num_blocks[g] << " blocks of " << plan.group_tokens[g]
         << " tokens, " << plan.block_bytes[g] << " bytes each\n";
   }
   out << "  kv pool: " << exact(plan.kv_bytes) << "\n"

@@ -63,11 +63,15 @@ sched::SchedulerConfig scheduler_config(const Config& config, const runtime::Run
   out.kv.enable_prefix_caching = config.kv.enable_prefix_caching;
   for (std::size_t g = 0; g < runner.groups.size(); ++g) {
     const auto& group = runner.groups[g];
-    const bool window = group.kind == model::StateKind::kSlidingWindow;
-    out.kv.groups.push_back({.kind = window ? kv::GroupKind::kSlidingWindow : kv::GroupKind::kFull,
+    const auto kind = group.kind == model::StateKind::kRecurrent       ? kv::GroupKind::kRecurrent
+                      : group.kind == model::StateKind::kSlidingWindow ? kv::GroupKind::kSlidingWindow
+                                                                       : kv::GroupKind::kFull;
+    const std::int32_t tokens = runner.group_tokens.empty() ? runner.block_tokens : runner.group_tokens[g];
+    out.kv.groups.push_back({.kind = kind,
                              .window = group.window,
                              .num_blocks = runner.num_blocks[g],
-                             .block_bytes = runner.block_bytes[g]});
+                             .block_bytes = runner.block_bytes[g],
+                             .interval = tokens / runner.block_tokens});
   }
   return out;
 }

@@ -12,6 +12,8 @@ KvManager::KvManager(ManagerOptions options)
   for (const GroupSpec& spec : options_.groups) {
     CHECK(spec.num_blocks > 0 && spec.block_bytes > 0);
     CHECK((spec.kind == GroupKind::kSlidingWindow) == (spec.window > 0));
+    CHECK(spec.interval >= 1 && (spec.interval == 1 || spec.kind == GroupKind::kRecurrent));
+    has_state_ = has_state_ || spec.kind == GroupKind::kRecurrent;
     const bool ghosts = options_.eviction == Eviction::kS3Fifo;
     groups_.push_back(
         {spec, BlockPool(spec.num_blocks, options_.eviction), Ghosts(ghosts ? spec.num_blocks : 0)});
@@ -29,17 +31,27 @@ const KvManager::Tables& KvManager::at(KvSeq s) const { return const_cast<KvMana
 // ---- geometry
 
 std::int64_t KvManager::blocks_needed(std::int32_t g, std::int32_t tokens, std::int32_t rows) const {
-  const std::int64_t b = options_.block_tokens;
+  return most_held(g, tokens, recurrent(g) ? 1 : rows);
+}
+
+std::int64_t KvManager::most_held(std::int32_t g, std::int32_t tokens, std::int32_t rows) const {
+  const std::int64_t b = span(g);
   const std::int64_t all = (tokens + b - 1) / b;
   if (full(g)) return all;
   // A span of n tokens that begins anywhere touches at most this many blocks.
-  const std::int64_t n = std::int64_t{groups_[idx(g)].spec.window} - 1 + std::max(rows, 1);
+  const std::int64_t n = std::int64_t{lookback(g)} - 1 + std::max(rows, 1);
   return std::min(all, (n + b - 2) / b + 1);
 }
 
 std::int32_t KvManager::first_needed(std::int32_t g, std::int32_t position) const {
   if (full(g)) return 0;
-  return std::max(0, position - groups_[idx(g)].spec.window + 1) / options_.block_tokens;
+  return std::max(0, position - lookback(g) + 1) / span(g);
+}
+
+/// The published block of the group that ends where its block `i` of the sequence does, kNoBlock if none.
+/// REQUIRES the keys up to there and a node.
+BlockId KvManager::published(std::int32_t g, const Tables& t, std::int32_t i) const {
+  return tree_.block(tree_.find(t.keys[idx(end_of(g, i))]), g);
 }
 
 std::int64_t KvManager::held(KvSeq s, std::int32_t g) const {
@@ -131,13 +143,19 @@ bool KvManager::reachable(KvSeq s, const TokenView& log, std::int32_t blocks) {
   return true;
 }
 
-/// The last block that some window group would read after `blocks` blocks and does not have; kNoBlock if
-/// none.
+/// The longest shorter prefix that could do for a group that cannot serve one of `blocks` blocks: up to the last
+/// block that a window would read and does not have, or to the snapshot before. kNoBlock: all can.
 std::int32_t KvManager::window_gap(const Tables& t, std::int32_t blocks, std::int32_t query) const {
   for (std::int32_t g = 0; g < num_groups(); ++g) {
     if (full(g)) continue;
+    if (recurrent(g)) {
+      const std::int32_t left = blocks % interval(g);
+      if (left != 0) return blocks - left;
+      if (published(g, t, blocks / interval(g) - 1) == kNoBlock) return blocks - interval(g);
+      continue;
+    }
     for (std::int32_t i = blocks; i-- > first_needed(g, query);) {
-      if (tree_.block(tree_.find(t.keys[idx(i)]), g) == kNoBlock) return i;
+      if (published(g, t, i) == kNoBlock) return i;
     }
   }
   return kNoBlock;
@@ -146,7 +164,8 @@ std::int32_t KvManager::window_gap(const Tables& t, std::int32_t blocks, std::in
 KvManager::Hit KvManager::find_hit(KvSeq s, const TokenView& log, std::int32_t read_until) {
   if (!options_.enable_prefix_caching) return {};
   const std::int32_t b = options_.block_tokens;
-  const std::int32_t limit = std::min(read_until, log.size()) / b;
+  // A state behind the last token is of no use to whoever needs that token's logits.
+  const std::int32_t limit = std::min(read_until, log.size() - (has_state_ ? 1 : 0)) / b;
   // Gallop, then bisect: few look-ups, and no keys far beyond what is there.
   std::int32_t low = 0, high = 1;
   while (high <= limit && reachable(s, log, high)) low = high, high *= 2;
@@ -189,10 +208,10 @@ void KvManager::Transaction::commit() {
 
 /// Would the rest of `log` fit beside `rule.keep` once the hit's blocks are out of the evictable ones?
 bool KvManager::fits(const TokenView& log, const Hit& hit, const Admission& rule, const Tables& t) const {
-  const std::int32_t b = options_.block_tokens;
-  const std::int32_t adopted = hit.blocks - (hit.copies_tail(b) ? 1 : 0);
+  const std::int32_t sealed = hit.blocks - (hit.copies_tail(options_.block_tokens) ? 1 : 0);
   for (std::int32_t g = 0; g < num_groups(); ++g) {
     const BlockPool& pool = groups_[idx(g)].pool;
+    const std::int32_t adopted = sealed / interval(g);
     const std::int32_t first = std::min(first_needed(g, hit.tokens), adopted);
     const std::int64_t need = blocks_needed(g, log.size(), rule.rows) - (adopted - first);
     const std::int64_t keep = rule.keep.empty() ? 0 : rule.keep[idx(g)];
@@ -200,9 +219,8 @@ bool KvManager::fits(const TokenView& log, const Hit& hit, const Admission& rule
     const std::int64_t fresh = std::max<std::int64_t>(1, std::min(need, pool.size() - (adopted - first)));
     if (fresh + keep > pool.available()) return false;
     std::int64_t evictable_hits = 0;
-    for (std::int32_t i = first; i < hit.blocks; ++i) {
-      const BlockId block = tree_.block(tree_.find(t.keys[static_cast<std::size_t>(i)]), g);
-      if (pool[block].state == BlockState::kCached) ++evictable_hits;
+    for (std::int32_t i = first; i < hit.blocks / interval(g); ++i) {
+      if (pool[published(g, t, i)].state == BlockState::kCached) ++evictable_hits;
     }
     if (fresh + keep > pool.available() - evictable_hits) return false;
   }
@@ -245,11 +263,11 @@ bool KvManager::adopt_hit(KvSeq s, const Hit& hit, const Admission& rule, std::v
   for (std::int32_t g = 0; g < num_groups(); ++g) {
     Group& group = groups_[idx(g)];
     Table& table = t.groups[idx(g)];
-    table.first = std::min(first_needed(g, hit.tokens), t.sealed);
+    table.first = std::min(first_needed(g, hit.tokens), t.sealed / interval(g));
     table.blocks.assign(static_cast<std::size_t>(table.first), kNoBlock);
-    for (std::int32_t i = table.first; i < hit.blocks; ++i) {
-      const BlockId block = tree_.block(tree_.find(t.keys[static_cast<std::size_t>(i)]), g);
-      const bool source = i >= t.sealed;
+    for (std::int32_t i = table.first; i < hit.blocks / interval(g); ++i) {
+      const BlockId block = published(g, t, i);
+      const bool source = end_of(g, i) >= t.sealed;
       undo_.push_back({.kind = source ? Undo::Kind::kPin : Undo::Kind::kAdopt,
                        .group = g,
                        .block = block,
@@ -261,7 +279,7 @@ bool KvManager::adopt_hit(KvSeq s, const Hit& hit, const Admission& rule, std::v
         if (!take_block(s, g)) return false;
         copies.push_back({g, block, table.blocks.back(), b - 1});
       } else {
-        group.pool.adopt(block, reads_anew(t, i));
+        group.pool.adopt(block, reads_anew(t, end_of(g, i)));
         table.blocks.push_back(block);
       }
     }
@@ -274,7 +292,7 @@ std::int32_t KvManager::room(KvSeq s, std::int32_t want) const {
   std::int64_t rows = want;
   for (std::int32_t g = 0; g < num_groups(); ++g) {
     const std::int64_t blocks = static_cast<std::int64_t>(t.groups[idx(g)].blocks.size()) + available(g);
-    rows = std::min(rows, blocks * options_.block_tokens - t.reserved);
+    rows = std::min(rows, blocks * span(g) - t.reserved);
   }
   if (loading(s)) rows = std::min(rows, std::int64_t{t.load.first} * options_.block_tokens - t.reserved);
   return static_cast<std::int32_t>(std::max<std::int64_t>(rows, 0));
@@ -282,7 +300,7 @@ std::int32_t KvManager::room(KvSeq s, std::int32_t want) const {
 
 bool KvManager::stuck(KvSeq s, std::int32_t g) const {
   const Tables& t = at(s);
-  const auto slots = static_cast<std::int64_t>(t.groups[idx(g)].blocks.size()) * options_.block_tokens;
+  const auto slots = static_cast<std::int64_t>(t.groups[idx(g)].blocks.size()) * span(g);
   return slots == t.reserved && available(g) == 0;
 }
 
@@ -301,7 +319,7 @@ bool KvManager::reserve(KvSeq s, std::int32_t tokens) {
   const std::int32_t blocks = (tokens + options_.block_tokens - 1) / options_.block_tokens;
   CHECK(!loading(s) || blocks <= t.load.first);
   for (std::int32_t g = 0; g < num_groups(); ++g) {
-    while (static_cast<std::int32_t>(t.groups[idx(g)].blocks.size()) < blocks) {
+    while (static_cast<std::int64_t>(t.groups[idx(g)].blocks.size()) * span(g) < tokens) {
       if (!take_block(s, g)) {
         rollback(mark);
         return false;
@@ -425,8 +443,9 @@ void KvManager::seal_up_to(KvSeq s, const TokenView& log, std::int32_t blocks, S
     }
     for (std::int32_t g = 0; g < num_groups(); ++g) {
       const Table& table = t.groups[idx(g)];
-      if (t.sealed >= table.first)
-        groups_[idx(g)].pool.seal(table.blocks[idx(t.sealed)], options_.block_tokens, fence);
+      const std::int32_t i = t.sealed / interval(g);
+      if (keeps(g, t.sealed) && i >= table.first)
+        groups_[idx(g)].pool.seal(table.blocks[idx(i)], span(g), fence);
     }
   }
   t.seen = std::max(t.seen, t.sealed);
@@ -448,16 +467,16 @@ bool KvManager::publish_block(Tables& t, std::int32_t index, StepId fence, std::
   }
   for (std::int32_t g = 0; g < num_groups(); ++g) {
     Table& table = t.groups[idx(g)];
-    if (index < table.first) continue;
+    if (!keeps(g, index) || index / interval(g) < table.first) continue;
     BlockPool& pool = groups_[idx(g)].pool;
-    BlockId& own = table.blocks[idx(index)];
+    BlockId& own = table.blocks[idx(index / interval(g))];
     if (const BlockId twin = tree_.block(n, g); twin != kNoBlock) {
       pool.adopt(twin, reads_anew(t, index));  // equal key, equal bytes: one is enough
       note_use(g, twin);
       pool.drop(own, fence);
       own = twin;
     } else {
-      pool.seal(own, options_.block_tokens, fence);
+      pool.seal(own, span(g), fence);
       const BlockId above = full(g) && index > 0 ? tree_.block(parent, g) : kNoBlock;
       const bool again = groups_[idx(g)].ghosts.erase(digest);
       pool.publish(own, n, above, again ? Queue::kMain : Queue::kSmall, uses);
@@ -472,12 +491,12 @@ void KvManager::advance(KvSeq s, std::int32_t processed) {
   Tables& t = at(s);
   CHECK(processed >= t.processed && processed <= t.reserved);
   t.processed = processed;
-  const std::int32_t b = options_.block_tokens;
   for (std::int32_t g = 0; g < num_groups(); ++g) {
     Table& table = t.groups[idx(g)];
     BlockPool& pool = groups_[idx(g)].pool;
     const auto size = static_cast<std::int32_t>(table.blocks.size());
-    for (std::int32_t i = std::max(t.sealed, table.first); i < size; ++i) {
+    const std::int32_t b = span(g);
+    for (std::int32_t i = std::max(t.sealed / interval(g), table.first); i < size; ++i) {
       pool.set_fill(table.blocks[idx(i)], std::clamp(processed - i * b, 0, b));
     }
     // Steps in flight start at or behind `processed`; their tables do not list what is freed here.
@@ -536,7 +555,7 @@ void KvManager::forget_cache() {
 void KvManager::append_table(KvSeq s, std::int32_t g, std::int32_t start, std::int32_t tokens,
                              std::vector<BlockId>& out) const {
   const Table& table = at(s).groups[idx(g)];
-  const std::int32_t blocks = (tokens + options_.block_tokens - 1) / options_.block_tokens;
+  const std::int32_t blocks = (tokens + span(g) - 1) / span(g);
   const std::int32_t first = std::max(table.first, first_needed(g, start));
   CHECK(blocks <= static_cast<std::int32_t>(table.blocks.size()));
   out.insert(out.end(), static_cast<std::size_t>(first), kNoBlock);

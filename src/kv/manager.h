@@ -7,6 +7,13 @@
 //               ^ sealed: full, immutable, published in the trie, may be shared with others
 //                                   ^ open: private, this sequence is its only writer
 //
+// A recurrent group keeps one fixed-size state a sequence, not something for every token. Its blocks are
+// `interval` logical blocks long (C tokens): the token at p reads the state from the block of p - 1 and leaves
+// it in the block of p, so a block that was passed holds the state behind its last token, a snapshot at an
+// absolute multiple of C, which nobody writes any more. It is published under the key of the logical block
+// that ends there, and a hit is cut to the last multiple of C whose snapshot is there. In between it is a
+// window of two tokens.
+//
 // Life of a sequence: open -> admit (match + pin) -> { reserve, publish, advance }* -> release -> close.
 //
 // Invariants (check_integrity recomputes them from scratch):
@@ -41,13 +48,14 @@
 
 namespace barg::kv {
 
-enum class GroupKind : std::uint8_t { kFull, kSlidingWindow };
+enum class GroupKind : std::uint8_t { kFull, kSlidingWindow, kRecurrent };
 
 struct GroupSpec {
   GroupKind kind = GroupKind::kFull;
   std::int32_t window = 0;  ///< tokens visible to a query including itself; only with kSlidingWindow, >= 1
   std::int64_t num_blocks = 0;
   std::int64_t block_bytes = 1;  ///< weight in ratios over groups
+  std::int32_t interval = 1;     ///< logical blocks that one of this group's spans; above 1 only with kRecurrent
 };
 
 struct ManagerOptions {
@@ -115,9 +123,12 @@ class KvManager {
   // -- geometry
   std::int32_t block_tokens() const { return options_.block_tokens; }
   std::int32_t num_groups() const { return static_cast<std::int32_t>(groups_.size()); }
-  /// Blocks a sequence of `tokens` tokens needs in group g while it computes `rows` of them at a time.
+  /// Blocks a sequence of `tokens` tokens needs in group g while it computes `rows` of them at a time. (Of
+  /// recurrent groups: what it cannot do without. Long chunks leave snapshots while there is room.)
   std::int64_t blocks_needed(std::int32_t g, std::int32_t tokens, std::int32_t rows) const;
-  /// First block index a query at `position` reads in group g.
+  /// Tokens of one of the group's blocks.
+  std::int32_t span(std::int32_t g) const { return options_.block_tokens * groups_[idx(g)].spec.interval; }
+  /// First of the group's blocks that a query at `position` reads in group g.
   std::int32_t first_needed(std::int32_t g, std::int32_t position) const;
   std::int64_t total(std::int32_t g) const { return groups_[idx(g)].pool.size(); }
   /// Blank + cached: what could be taken right now.
@@ -196,7 +207,7 @@ class KvManager {
   /// position last*B or later reads them, and appends them to `out` by index, then group. All or nothing
   /// (false: nothing changed), undone by a Transaction like the rest. They belong to the sequence beside its
   /// table: Open, one reference. REQUIRES an admitted sequence without a load, first >= the blocks its table
-  /// holds, last*B < log.size().
+  /// holds, last*B < log.size(), `last` a multiple of every interval.
   bool reserve_load(KvSeq s, const TokenView& log, std::int32_t first, std::int32_t last,
                     std::vector<LoadSlot>& out);
   /// The part's bytes are in its block. Nothing happens if the load has no such part (any more).
@@ -336,6 +347,17 @@ class KvManager {
   Tables& at(KvSeq s);
   const Tables& at(KvSeq s) const;
   bool full(std::int32_t g) const { return groups_[idx(g)].spec.kind == GroupKind::kFull; }
+  bool recurrent(std::int32_t g) const { return groups_[idx(g)].spec.kind == GroupKind::kRecurrent; }
+  std::int32_t interval(std::int32_t g) const { return groups_[idx(g)].spec.interval; }
+  /// Is there a part of group g in logical block `index`: does one of the group's blocks end with it?
+  bool keeps(std::int32_t g, std::int32_t index) const { return (index + 1) % interval(g) == 0; }
+  /// The logical block with which the group's block `i` ends.
+  std::int32_t end_of(std::int32_t g, std::int32_t i) const { return (i + 1) * interval(g) - 1; }
+  /// Of groups that forget: tokens that a query looks back over, itself included. A state is read by its
+  /// successor.
+  std::int32_t lookback(std::int32_t g) const { return recurrent(g) ? 2 : groups_[idx(g)].spec.window; }
+  std::int64_t most_held(std::int32_t g, std::int32_t tokens, std::int32_t rows) const;
+  BlockId published(std::int32_t g, const Tables& t, std::int32_t i) const;
 
   Hit find_hit(KvSeq s, const TokenView& log, std::int32_t read_until);
   bool reachable(KvSeq s, const TokenView& log, std::int32_t blocks);
@@ -355,6 +377,8 @@ class KvManager {
   void seal_up_to(KvSeq s, const TokenView& log, std::int32_t blocks, StepId fence, std::int32_t uses);
   bool reads_anew(const Tables& t, std::int32_t index) const { return t.counts && index >= t.seen; }
   void leave_window(Tables& t, std::int32_t g, std::int32_t first, StepId fence);
+  void adopt_window(Tables& t, std::int32_t g, std::int32_t to, StepId fence);
+  void adopt_state(Tables& t, std::int32_t g, std::int32_t to, StepId fence);
   Departed departed(std::int32_t g, BlockId b) const;
   void note_departure(std::int32_t g, BlockId b);
   void note_use(std::int32_t g, BlockId b);
@@ -375,6 +399,7 @@ class KvManager {
   void check_tree() const;
 
   ManagerOptions options_;
+  bool has_state_ = false;  // some group is recurrent
   std::vector<Group> groups_;
   PrefixTree tree_;
   std::vector<Tables> tables_;  // index = KvSeq

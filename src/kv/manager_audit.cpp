@@ -15,10 +15,10 @@ Usage KvManager::usage() const {
 void KvManager::usage(Usage& u) const {
   u.groups.clear();
   u.waste_tail = u.waste_reserved = u.waste_fenced = 0;
-  const std::int64_t b = options_.block_tokens;
   double bytes = 0, used = 0, allocated = 0, tail = 0, reserved = 0, fenced = 0;
   for (std::int32_t g = 0; g < num_groups(); ++g) {
     const BlockPool& pool = groups_[idx(g)].pool;
+    const std::int64_t b = span(g);
     GroupUsage x{.total = pool.size(),
                  .open = pool.count(BlockState::kOpen),
                  .sealed = pool.count(BlockState::kSealed),
@@ -29,7 +29,7 @@ void KvManager::usage(Usage& u) const {
       const Tables& t = at(s);
       const Table& table = t.groups[idx(g)];
       if (!t.load.groups.empty()) x.waste_reserved += t.load.groups[idx(g)].pending * b;
-      const std::int64_t open_begin = std::max(t.sealed, table.first) * b;
+      const std::int64_t open_begin = std::max(t.sealed / interval(g), table.first) * b;
       const std::int64_t open_end = static_cast<std::int64_t>(table.blocks.size()) * b;
       if (open_end <= open_begin) continue;
       x.waste_tail += open_end - std::max<std::int64_t>(t.reserved, open_begin);
@@ -65,7 +65,6 @@ void KvManager::check_integrity() const {
 }
 
 void KvManager::check_tables() const {
-  const std::int32_t b = options_.block_tokens;
   for (const Tables& t : tables_) {
     const bool holds = t.in_use && !t.groups[0].blocks.empty();
     CHECK(!holds || t.holder >= 0);
@@ -73,6 +72,7 @@ void KvManager::check_tables() const {
   }
   for (std::int32_t g = 0; g < num_groups(); ++g) {
     const BlockPool& pool = groups_[idx(g)].pool;
+    const std::int32_t b = span(g);
     std::vector<std::int32_t> refs(static_cast<std::size_t>(pool.size())), pins(refs);
     for (const Tables& t : tables_) {
       if (!t.in_use) continue;
@@ -81,15 +81,15 @@ void KvManager::check_tables() const {
       const Table& table = t.groups[idx(g)];
       const auto size = static_cast<std::int32_t>(table.blocks.size());
       CHECK(size == (t.reserved + b - 1) / b);  // never more blocks than its own length asks for
-      CHECK(t.sealed * b <= t.reserved && t.processed <= t.reserved);
+      CHECK(t.sealed * options_.block_tokens <= t.reserved && t.processed <= t.reserved);
       CHECK(table.first <= first_needed(g, t.processed) || table.first == 0);
-      CHECK(size == 0 || table.held() <= blocks_needed(g, t.reserved, t.reserved - t.processed));
+      CHECK(size == 0 || table.held() <= most_held(g, t.reserved, t.reserved - t.processed));
       for (std::int32_t i = 0; i < size; ++i) {
         const BlockId block = table.blocks[idx(i)];
         CHECK((block == kNoBlock) == (i < table.first));
         if (block == kNoBlock) continue;
         ++refs[idx(block)];
-        CHECK(pool[block].state == (i < t.sealed ? BlockState::kSealed : BlockState::kOpen));
+        CHECK(pool[block].state == (end_of(g, i) < t.sealed ? BlockState::kSealed : BlockState::kOpen));
       }
       check_load(t, g, refs);
     }

@@ -27,6 +27,7 @@ bool KvManager::reserve_load(KvSeq s, const TokenView& log, std::int32_t first, 
   Tables& t = at(s);
   CHECK(t.holder >= 0 && !loading(s) && first < last && first >= table_blocks(t));
   CHECK(std::int64_t{last} * options_.block_tokens < log.size());
+  for (std::int32_t g = 0; g < num_groups(); ++g) CHECK(last % interval(g) == 0);
   const std::size_t mark = undo_.size(), had = out.size();
   undo_.push_back({.kind = Undo::Kind::kLoad, .seq = s});
   Load& l = t.load;
@@ -36,7 +37,7 @@ bool KvManager::reserve_load(KvSeq s, const TokenView& log, std::int32_t first, 
   for (Load::Parts& parts : l.groups) parts.at.resize(idx(last - first));
   for (std::int32_t i = first; i < last; ++i) {
     for (std::int32_t g = 0; g < num_groups(); ++g) {
-      if (i < first_needed(g, last * options_.block_tokens)) continue;
+      if (!keeps(g, i) || i / interval(g) < first_needed(g, last * options_.block_tokens)) continue;
       const BlockId block = take_for(s, g, Undo::Kind::kLoadTake);
       if (block == kNoBlock) {
         rollback(mark);
@@ -144,8 +145,9 @@ void KvManager::drop_range(Load& l, std::int32_t first, std::int32_t last) {
 /// the longest run's window reaches before those, so does that of every shorter one.
 std::int32_t KvManager::adoptable(const Load& l) const {
   for (std::int32_t g = 0; g < num_groups(); ++g) {
-    const std::int32_t i = std::max(l.first, first_needed(g, l.ready_to * options_.block_tokens));
-    if (i < l.ready_to && part(l, g, i).state == PartState::kUnneeded) return l.first;
+    std::int32_t i = std::max(l.first, first_needed(g, l.ready_to * options_.block_tokens));
+    if (recurrent(g)) i = l.ready_to - 1;  // a snapshot was loaded of the load's end alone
+    if (i >= l.first && i < l.ready_to && part(l, g, i).state == PartState::kUnneeded) return l.first;
   }
   return l.ready_to;
 }
@@ -159,18 +161,7 @@ std::int32_t KvManager::adopt_loaded(KvSeq s, const TokenView& log, std::int32_t
   const std::int32_t from = l.first, to = adoptable(l);
   if (to == from) return computed;
   for (std::int32_t g = 0; g < num_groups(); ++g) {
-    Table& table = t.groups[idx(g)];
-    leave_window(t, g, first_needed(g, to * b), fence);
-    for (std::int32_t i = from; i < to; ++i) {
-      Part& p = part(l, g, i);
-      l.groups[idx(g)].held -= p.block != kNoBlock ? 1 : 0;
-      if (i < table.first && p.block != kNoBlock) {
-        groups_[idx(g)].pool.drop(p.block, StepId{});
-        p.block = kNoBlock;
-      }
-      table.blocks.push_back(p.block);
-      p = {};
-    }
+    recurrent(g) ? adopt_state(t, g, to, fence) : adopt_window(t, g, to, fence);
   }
   t.reserved = t.processed = to * b;
   l.first = to;
@@ -181,6 +172,37 @@ std::int32_t KvManager::adopt_loaded(KvSeq s, const TokenView& log, std::int32_t
   }
   seal_up_to(s, log, to, StepId{}, 1);  // no step writes these blocks; who loaded them is their first reader
   return to * b;
+}
+
+/// Blocks [load.first, to) of group g go from the load into the table.
+void KvManager::adopt_window(Tables& t, std::int32_t g, std::int32_t to, StepId fence) {
+  Load& l = t.load;
+  Table& table = t.groups[idx(g)];
+  leave_window(t, g, first_needed(g, to * options_.block_tokens), fence);
+  for (std::int32_t i = l.first; i < to; ++i) {
+    Part& p = part(l, g, i);
+    l.groups[idx(g)].held -= p.block != kNoBlock ? 1 : 0;
+    if (i < table.first && p.block != kNoBlock) {
+      groups_[idx(g)].pool.drop(p.block, StepId{});
+      p.block = kNoBlock;
+    }
+    table.blocks.push_back(p.block);
+    p = {};
+  }
+}
+
+/// The same of a recurrent group: the one snapshot takes the place of all states before it.
+void KvManager::adopt_state(Tables& t, std::int32_t g, std::int32_t to, StepId fence) {
+  Load& l = t.load;
+  Table& table = t.groups[idx(g)];
+  leave_window(t, g, static_cast<std::int32_t>(table.blocks.size()), fence);
+  const std::int32_t blocks = to / interval(g);
+  table.blocks.resize(idx(blocks), kNoBlock);
+  table.first = blocks - 1;
+  Part& p = part(l, g, to - 1);
+  --l.groups[idx(g)].held;
+  table.blocks.back() = p.block;
+  p = {};
 }
 
 /// The table of `s` is about to jump: its blocks below `first` go, fenced, as steps in flight may read them.

@@ -1,6 +1,7 @@
 #include "model/decoder.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <new>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "math.h"
 #include "model/mla.h"
 #include "model/moe.h"
+#include "model/recurrent.h"
 #include "model/rope.h"
 #include "model/step.h"
 #include "model/weights.h"
@@ -28,7 +30,27 @@ struct Layout {
 
 /// Whether both halves of a layer can add to the residual stream as they compute.
 bool adds_directly(const DecoderSpec& s) {
-  return s.norm_place == NormPlace::kBefore && s.residual_scale == 1;
+  return s.norm_place == NormPlace::kBefore && s.residual_scale == 1 && s.feed_out_scale == 1 &&
+         std::none_of(s.layers.begin(), s.layers.end(),
+                      [](const LayerSpec& l) { return l.mixer == MixerKind::kAttentionAndMamba2; });
+}
+
+/// Of the rows that mixers work in: a projection's (two side by side, where a layer has both kinds), and what
+/// the output projection reads.
+struct Widths {
+  std::int64_t in = 0, context = 0;
+};
+
+Widths mixer_widths(const DecoderSpec& s) {
+  const std::int64_t q = std::int64_t{s.num_q_heads} * s.head_dim, kv = std::int64_t{s.num_kv_heads} * s.head_dim;
+  Widths w;
+  for (const LayerSpec& l : s.layers) {
+    const std::int64_t attention = has_attention(l.mixer) ? (s.attention_gate ? 2 : 1) * q + 2 * kv : 0;
+    w.in = std::max(w.in, attention + recurrent_in_width(l.mixer, s.recurrent));
+    if (has_attention(l.mixer)) w.context = std::max(w.context, q);
+    if (has_state(l.mixer)) w.context = std::max<std::int64_t>(w.context, s.recurrent.inner());
+  }
+  return w;
 }
 
 Layout make_layout(const DecoderSpec& s, const ops::OpTable& ops, Recipe recipe, std::int32_t max_rows) {
@@ -40,9 +62,7 @@ Layout make_layout(const DecoderSpec& s, const ops::OpTable& ops, Recipe recipe,
   const auto floats = [&](std::int64_t width) {
     return bytes(rows * static_cast<std::size_t>(width) * sizeof(float));
   };
-  const bool attends = std::any_of(s.layers.begin(), s.layers.end(),
-                                   [](const LayerSpec& l) { return l.mixer == MixerKind::kAttention; });
-  const std::int32_t q = attends ? s.num_q_heads * s.head_dim : 0, kv = attends ? s.num_kv_heads * s.head_dim : 0;
+  const Widths mixer = mixer_widths(s);
   Layout l{};
   l.x = floats(s.hidden);
   l.sub = floats(adds_directly(s) ? 0 : s.hidden);
@@ -51,11 +71,14 @@ Layout make_layout(const DecoderSpec& s, const ops::OpTable& ops, Recipe recipe,
   for (const RopeSpec& r : s.ropes) angles += r.rotary_dim / 2;
   l.rotations = floats(2 * angles);
   l.query_scales = floats(s.query_scale.beta != 0 ? 1 : 0);
-  l.prepared = bytes(ops.prepared_bytes(max_rows, std::max(s.hidden, q), recipe));
+  const auto widest = static_cast<std::int32_t>(std::max<std::int64_t>(s.hidden, mixer.context));
+  l.prepared = bytes(ops.prepared_bytes(max_rows, widest, recipe));
+  const bool attends = std::any_of(s.layers.begin(), s.layers.end(),
+                                   [](const LayerSpec& l) { return has_attention(l.mixer); });
   l.attention = bytes(attends ? ops.attention_workspace_bytes(max_rows, s.num_q_heads, s.head_dim) : 0);
   const std::size_t shared = at;
-  l.qkv = floats(q + 2 * std::int64_t{kv});
-  l.context = floats(q);
+  l.qkv = floats(mixer.in);
+  l.context = floats(mixer.context);
   l.latent = bytes(latent_scratch_bytes(s, ops, recipe, max_rows));
   const std::size_t attention_end = std::exchange(at, shared);
   const std::int32_t ffn = std::max(s.ffn, s.experts.shared_ffn);
@@ -86,6 +109,7 @@ Result<void> check_features(const DecoderSpec& s, const ops::OpTable& ops) {
       {ops::kFeatureActivations, s.activation != ops::Activation::kSilu, "an activation"},
       {ops::kFeatureSoftcap, s.attention_softcap > 0 || s.logit_softcap > 0 || s.logit_scale != 1,
        "soft caps or logit scales"},
+      {ops::kFeatureRecurrent, s.recurrent.kernel > 0 || s.attention_gate, "recurrent layers"},
   };
   for (const Need& n : needs) {
     if (!n.needed || (ops.features & n.feature) != 0) continue;
@@ -121,7 +145,7 @@ struct Decoder::Impl {
   struct Place {
     std::size_t group, index;
   };
-  std::vector<Place> places;                    ///< where each layer's KV is in ForwardBatch::groups
+  std::vector<Place> places, state_places;      ///< where each layer's KV, and its state, is in the batch
   std::vector<std::vector<float>> frequencies;  ///< of each rope
   std::unique_ptr<Weights> weights;
   Observer observer;
@@ -129,7 +153,12 @@ struct Decoder::Impl {
   void forward(const ForwardBatch& batch, Workspace& workspace, float* hidden_out);
   void mixer_half(Step& s, std::int32_t layer) const;
   void feed_half(const Step& s, std::int32_t layer) const;
-  void attend(Step& s, std::int32_t layer, const Output& to) const;
+  void attend(Step& s, std::int32_t layer, const Rows& h, const Output& to) const;
+  void multiply(const Projection& p, const Rows& h, std::int32_t rows, float* y) const;
+  void attend_projected(Step& s, std::int32_t layer, const Output& to) const;
+  Rows recur(const Step& s, std::int32_t layer, float* in) const;
+  void recur_alone(Step& s, std::int32_t layer, const Output& to) const;
+  void attend_and_recur(Step& s, std::int32_t layer) const;
   void norm_heads(const Step& s, const LayerWeights& w) const;
   void encode_positions(const Step& s) const;
 
@@ -151,23 +180,27 @@ struct Decoder::Impl {
   }
 
   /// Brings a half's result from `sub` to the stream, if it is there.
-  void settle(const Step& s, const NormWeights& post) const {
+  void settle(const Step& s, const NormWeights& post, float scale) const {
     if (adds_directly(spec)) return;
     if (post.weight != nullptr) step_ops().norm(s.sub, post, s.rows, {s.sub, nullptr});
     ops.add_scaled(
         stream,
-        {.x = s.x, .y = s.sub, .scale = spec.residual_scale, .count = std::int64_t{s.rows} * spec.hidden});
+        {.x = s.x, .y = s.sub, .scale = scale, .count = std::int64_t{s.rows} * spec.hidden});
   }
 
-  /// Moves what the rest of the last layer reads of the wanted rows together: the others' K and V were all
-  /// that anybody will read of them.
-  void keep_wanted(Step& s, std::int64_t qkv_width) const {
-    const std::int64_t q_width = std::int64_t{spec.num_q_heads} * spec.head_dim;
+  /// Moves what the rest of the last layer reads of the wanted rows together, of the stream and of `buffers`
+  /// (the first `width` numbers of rows of `stride`): the others' K and V, or states, were all that anybody
+  /// will read of them.
+  struct Kept {
+    float* rows;
+    std::int64_t stride, width;
+  };
+  void keep_wanted(Step& s, std::initializer_list<Kept> buffers) const {
     std::int64_t to = 0;
     for (const std::int64_t from : s.batch.wanted) {  // ascending: nothing is overwritten before it moves
       if (from != to) {
         std::copy_n(s.x + from * spec.hidden, spec.hidden, s.x + to * spec.hidden);
-        std::copy_n(s.qkv + from * qkv_width, q_width, s.qkv + to * qkv_width);
+        for (const Kept& b : buffers) std::copy_n(b.rows + from * b.stride, b.width, b.rows + to * b.stride);
       }
       ++to;
     }
@@ -215,8 +248,18 @@ void Decoder::Impl::norm_heads(const Step& s, const LayerWeights& w) const {
   part(s.qkv + std::int64_t{spec.num_q_heads} * spec.head_dim, w.k_norm, spec.num_kv_heads);
 }
 
+/// What a mixer begins with: y [rows, n] dense = W h.
+void Decoder::Impl::multiply(const Projection& p, const Rows& h, std::int32_t rows, float* y) const {
+  for (const ProjectionPart& part : p.parts) step_ops().linear(part, h, rows, {y + part.out_offset, p.n});
+}
+
+void Decoder::Impl::attend(Step& s, std::int32_t layer, const Rows& h, const Output& to) const {
+  multiply(weights->layers[static_cast<std::size_t>(layer)].qkv, h, s.rows, s.qkv);
+  attend_projected(s, layer, to);
+}
+
 /// Leaves nothing but the wanted rows in `s` where the layer is the last.
-void Decoder::Impl::attend(Step& s, std::int32_t layer, const Output& to) const {
+void Decoder::Impl::attend_projected(Step& s, std::int32_t layer, const Output& to) const {
   const StepOps step = step_ops();
   const LayerWeights& w = weights->layers[static_cast<std::size_t>(layer)];
   const LayerSpec& kind = spec.layers[static_cast<std::size_t>(layer)];
@@ -225,9 +268,6 @@ void Decoder::Impl::attend(Step& s, std::int32_t layer, const Output& to) const 
   const ops::KvLayerView& kv = group.layers[place.index];
   const std::int64_t q_width = std::int64_t{spec.num_q_heads} * spec.head_dim;
   const std::int64_t kv_width = std::int64_t{spec.num_kv_heads} * spec.head_dim;
-  const Rows h = half_input(s, w.attn_norm, w.qkv);
-  for (const ProjectionPart& part : w.qkv.parts)
-    step.linear(part, h, s.rows, {s.qkv + part.out_offset, w.qkv.n});
   if (spec.qk_norm != QkNorm::kNone) norm_heads(s, w);
   if (spec.query_scale.beta != 0) {
     ops.scale_rows(stream, {.x = s.qkv,
@@ -251,11 +291,16 @@ void Decoder::Impl::attend(Step& s, std::int32_t layer, const Output& to) const 
                              .segments = group.segments.data(),
                              .num_segments = static_cast<std::int32_t>(group.segments.size())});
   const bool last = layer + 1 == spec.num_layers;
-  if (last) keep_wanted(s, w.qkv.n);
+  // Beside another mixer, `sub` holds that one's result.
+  if (last && kind.mixer == MixerKind::kAttention)
+    keep_wanted(s, {{s.qkv, w.qkv.n, spec.attention_gate ? w.qkv.n : q_width}});
+  if (last && kind.mixer != MixerKind::kAttention)
+    keep_wanted(s, {{s.qkv, w.qkv.n, q_width}, {s.sub, spec.hidden, spec.hidden}});
   if (s.rows == 0) return;
   const std::vector<ops::Segment>& segments = last ? group.wanted_segments : group.segments;
   // Blocks of prepared rows do not straddle heads; where they would, linear prepares the rows itself.
-  const Rows context = spec.head_dim % 32 == 0 ? step.wanted(w.attn_out, s.context) : s.context;
+  const bool prepares = spec.head_dim % 32 == 0 && !spec.attention_gate;
+  const Rows context = prepares ? step.wanted(w.attn_out, s.context) : s.context;
   ops.attention(stream, {.q = s.qkv,
                          .q_stride = w.qkv.n,
                          .out = context.x,
@@ -270,7 +315,53 @@ void Decoder::Impl::attend(Step& s, std::int32_t layer, const Output& to) const 
                          .prepared = context.produced(),
                          .softcap = spec.attention_softcap,
                          .sinks = w.sinks});
+  if (spec.attention_gate) {
+    ops.sigmoid_mul(stream, {.x = context.x,
+                             .gate = s.qkv + q_width + 2 * kv_width,
+                             .gate_stride = w.qkv.n,
+                             .rows = s.rows,
+                             .dim = static_cast<std::int32_t>(q_width),
+                             .out = context.x});
+  }
   step.project(w.attn_out, context, s.rows, to);
+}
+
+/// What the layer's recurrence makes of the projected rows `in`.
+Rows Decoder::Impl::recur(const Step& s, std::int32_t layer, float* in) const {
+  const Place place = state_places[static_cast<std::size_t>(layer)];
+  const GroupKv& group = s.batch.groups[place.group];
+  mix_recurrent(step_ops(), spec.layers[static_cast<std::size_t>(layer)].mixer,
+                weights->layers[static_cast<std::size_t>(layer)].recurrent,
+                {in, s.context.x, s.rows, group.states[place.index], group.segments});
+  return s.context;
+}
+
+/// Leaves nothing but the wanted rows in `s` where the layer is the last.
+void Decoder::Impl::recur_alone(Step& s, std::int32_t layer, const Output& to) const {
+  const LayerWeights& w = weights->layers[static_cast<std::size_t>(layer)];
+  const Rows h = half_input(s, w.attn_norm, w.recurrent.in);
+  multiply(w.recurrent.in, h, s.rows, s.qkv);
+  const Rows context = recur(s, layer, s.qkv);
+  const std::int64_t width = spec.recurrent.inner();
+  if (layer + 1 == spec.num_layers) keep_wanted(s, {{context.x, width, width}});
+  if (s.rows > 0) step_ops().project(w.recurrent.out, context, s.rows, to);
+}
+
+/// Both mixers of a layer read one norm; the sum of their results is in `sub`.
+void Decoder::Impl::attend_and_recur(Step& s, std::int32_t layer) const {
+  const StepOps step = step_ops();
+  const LayerWeights& w = weights->layers[static_cast<std::size_t>(layer)];
+  step.norm(s.x, w.attn_norm, s.rows, {s.h.x, nullptr});
+  float* in = s.qkv + std::int64_t{s.rows} * w.qkv.n;
+  multiply(w.qkv, s.h, s.rows, s.qkv);
+  multiply(w.recurrent.in, s.h, s.rows, in);
+  step.project(w.recurrent.out, recur(s, layer, in), s.rows, {s.sub, spec.hidden});
+  attend_projected(s, layer, {s.h.x, spec.hidden});
+  if (s.rows == 0) return;
+  ops.add_scaled(stream, {.x = s.sub,
+                          .y = s.h.x,
+                          .scale = spec.attention_out_scale,
+                          .count = std::int64_t{s.rows} * spec.hidden});
 }
 
 void Decoder::Impl::mixer_half(Step& s, std::int32_t layer) const {
@@ -279,17 +370,26 @@ void Decoder::Impl::mixer_half(Step& s, std::int32_t layer) const {
   const Output to{direct ? s.x : s.sub, spec.hidden, direct};
   switch (spec.layers[static_cast<std::size_t>(layer)].mixer) {
     case MixerKind::kAttention:
-      attend(s, layer, to);
+      attend(s, layer, half_input(s, w.attn_norm, w.qkv), to);
+      break;
+    case MixerKind::kDeltaNet:
+    case MixerKind::kMamba2:
+    case MixerKind::kConv:
+      recur_alone(s, layer, to);
+      break;
+    case MixerKind::kAttentionAndMamba2:
+      attend_and_recur(s, layer);
       break;
     case MixerKind::kLatent: {
       const Place at = places[static_cast<std::size_t>(layer)];
       const GroupKv& latent = s.batch.groups[at.group];
       latent_half(step_ops(), s, w, spec.layers[static_cast<std::size_t>(layer)], latent, latent.layers[at.index],
                   layer + 1 == spec.num_layers, half_input(s, w.attn_norm, w.latent.in), to);
+      break;
     }
   }
   if (s.rows == 0 || spec.norm_place == NormPlace::kParallel) return;  // the other half reads the same stream
-  settle(s, w.attn_post_norm);
+  settle(s, w.attn_post_norm, spec.residual_scale);
 }
 
 void Decoder::Impl::feed_half(const Step& s, std::int32_t layer) const {
@@ -306,8 +406,11 @@ void Decoder::Impl::feed_half(const Step& s, std::int32_t layer) const {
     }
     case FeedKind::kExperts:
       experts_half(step, s, w, half_floats(s, parallel ? w.attn_norm : w.ffn_norm), to);
+      break;
+    case FeedKind::kNone:
+      return;
   }
-  settle(s, w.ffn_post_norm);
+  settle(s, w.ffn_post_norm, spec.residual_scale * spec.feed_out_scale);
 }
 
 void Decoder::Impl::forward(const ForwardBatch& batch, Workspace& workspace, float* hidden_out) {
@@ -365,16 +468,18 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const ModelFiles& files, const op
   auto weights = load_weights(*spec, files, ops, stream, options.recipe, progress);
   if (!weights) return std::unexpected(weights.error());
   auto groups = layer_groups(*spec);
-  std::vector<Impl::Place> places(static_cast<std::size_t>(spec->num_layers));
+  std::vector<Impl::Place> places(static_cast<std::size_t>(spec->num_layers)), state_places(places);
   for (std::size_t g = 0; g < groups.size(); ++g) {
+    auto& of_kind = groups[g].kind == StateKind::kRecurrent ? state_places : places;
     for (std::size_t i = 0; i < groups[g].layers.size(); ++i)
-      places[static_cast<std::size_t>(groups[g].layers[i])] = {g, i};
+      of_kind[static_cast<std::size_t>(groups[g].layers[i])] = {g, i};
   }
   std::vector<std::vector<float>> frequencies;
   for (const RopeSpec& r : spec->ropes) frequencies.push_back(rope_frequencies(r));
   auto impl =
       std::make_unique<Impl>(std::move(*spec), ops, stream, options.recipe, std::move(groups),
-                             std::move(places), std::move(frequencies), std::move(*weights), Observer{});
+                             std::move(places), std::move(state_places), std::move(frequencies),
+                             std::move(*weights), Observer{});
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
 }
 

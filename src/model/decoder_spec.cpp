@@ -4,6 +4,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "model/recurrent.h"
+
 namespace barg::model {
 namespace {
 
@@ -18,6 +20,18 @@ std::uint64_t norms_of_layer(const DecoderSpec& spec) {
       return 4;
   }
   return 0;
+}
+
+std::uint64_t recurrent_parameters(MixerKind kind, const RecurrentSpec& r, std::uint64_t hidden) {
+  const auto u = [](std::int64_t v) { return static_cast<std::uint64_t>(v); };
+  const std::uint64_t in = u(recurrent_in_width(kind, r)), inner = u(r.inner()), channels = u(r.channels);
+  std::uint64_t sum = hidden * (in + inner) + channels * u(r.kernel);
+  if (r.conv_bias) sum += channels;
+  if (r.in_bias) sum += in;
+  if (r.out_bias) sum += hidden;
+  if (r.heads > 0) sum += u(r.heads) * (kind == MixerKind::kDeltaNet ? 2 : 3);
+  if (r.heads > 0 && r.norm) sum += r.shared_norm ? inner / u(r.norm_groups) : inner;
+  return sum;
 }
 
 /// Fields in order, each with its size.
@@ -86,19 +100,29 @@ std::string spec_facts(const DecoderSpec& s) {
   f.add(e.groups).add(e.kept_groups).add(e.group_top2).add(e.glu).add(e.alpha).add(e.limit).add(e.layout);
   const LatentSpec& latent = s.latent;
   f.add(latent.kv_rank).add(latent.rope_dim).add(latent.nope_dim).add(latent.norm_eps).add(latent.interleaved);
+  f.add(s.attention_gate).add(s.attention_out_scale).add(s.feed_gate_scale).add(s.feed_out_scale);
+  const RecurrentSpec& r = s.recurrent;
+  f.add(r.kernel).add(r.channels).add(r.heads).add(r.head_dim).add(r.groups).add(r.state_size).add(r.tiled);
+  f.add(r.dt_min).add(r.dt_max).add(r.norm).add(r.gate_first).add(r.norm_groups).add(r.out_scale);
+  for (const float scale : r.in_scales) f.add(scale);
   return f.take();
 }
 
 std::vector<LayerGroup> layer_groups(const DecoderSpec& spec) {
   std::vector<LayerGroup> groups;
-  for (std::int32_t i = 0; i < spec.num_layers; ++i) {
-    const LayerGroup state = state_of(spec, spec.layers[static_cast<std::size_t>(i)]);
+  const auto join = [&](std::int32_t layer, LayerGroup group) {
     auto it = std::find_if(groups.begin(), groups.end(), [&](const LayerGroup& g) {
-      return g.kind == state.kind && g.window == state.window && g.num_kv_heads == state.num_kv_heads &&
-             g.head_dim == state.head_dim;
+      return g.kind == group.kind && g.window == group.window && g.num_kv_heads == group.num_kv_heads &&
+             g.head_dim == group.head_dim;
     });
-    if (it == groups.end()) it = groups.insert(groups.end(), state);
-    it->layers.push_back(i);
+    if (it == groups.end()) it = groups.insert(groups.end(), std::move(group));
+    it->layers.push_back(layer);
+  };
+  for (std::int32_t i = 0; i < spec.num_layers; ++i) {
+    const LayerSpec& l = spec.layers[static_cast<std::size_t>(i)];
+    if (has_attention(l.mixer) || l.mixer == MixerKind::kLatent) join(i, state_of(spec, l));
+    if (has_state(l.mixer))
+      join(i, {.kind = StateKind::kRecurrent, .layers = {}, .state_bytes = spec.recurrent.state_bytes()});
   }
   return groups;
 }
@@ -107,6 +131,7 @@ std::uint64_t kv_bytes_per_token(const DecoderSpec& spec, DType kv_dtype) {
   const auto u = [](auto v) { return static_cast<std::uint64_t>(v); };
   std::uint64_t sum = 0;
   for (const LayerGroup& g : layer_groups(spec)) {
+    if (g.kind == StateKind::kRecurrent) continue;
     // K and V, or the two parts of a latent vector: each has its own scale.
     const std::uint64_t scales = has_token_scales(kv_dtype) ? 2 * sizeof(float) : 0;
     const std::uint64_t planes = g.kind == StateKind::kLatent ? 1 : 2;
@@ -121,6 +146,7 @@ std::uint64_t parameter_count(const DecoderSpec& s) {
                       kv = u(s.num_kv_heads) * u(s.head_dim);
   const std::uint64_t norm = s.norm.bias ? 2 * h : h;
   std::uint64_t attention = h * (q + 2 * kv) + q * h;
+  if (s.attention_gate) attention += h * q;
   if (s.qk_norm == QkNorm::kHeads) attention += 2 * u(s.head_dim);
   if (s.qk_norm > QkNorm::kHeads) attention += q + kv;
   if (s.qkv_bias) attention += q + 2 * kv;
@@ -130,9 +156,12 @@ std::uint64_t parameter_count(const DecoderSpec& s) {
   if (s.mlp_bias) dense += 2 * u(s.ffn) + h;
   std::uint64_t sum = norm + u(s.vocab_rows) * h * (s.tied ? 1 : 2);
   for (const LayerSpec& l : s.layers) {
-    sum += norms_of_layer(s) * norm;
-    sum += l.mixer == MixerKind::kLatent ? latent_parameters(s) : attention;
-    sum += l.feed == FeedKind::kExperts ? expert_parameters(s) : dense;
+    const bool feeds = l.feed != FeedKind::kNone;
+    sum += (norms_of_layer(s) - (feeds ? 0 : 1)) * norm;
+    if (feeds) sum += l.feed == FeedKind::kExperts ? expert_parameters(s) : dense;
+    if (l.mixer == MixerKind::kLatent) sum += latent_parameters(s);
+    if (has_attention(l.mixer)) sum += attention;
+    if (has_state(l.mixer)) sum += recurrent_parameters(l.mixer, s.recurrent, h);
   }
   return sum;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "model/forward.h"
+#include "model/recurrent_spec.h"
 
 namespace barg::model {
 
@@ -36,10 +37,21 @@ struct RopeSpec {
 };
 
 /// What lets the tokens of a layer see each other.
-enum class MixerKind : std::uint8_t { kAttention, kLatent };
+enum class MixerKind : std::uint8_t {
+  kAttention,
+  kLatent,              ///< one vector a token for all heads (mla.h)
+  kDeltaNet,            ///< gated delta rule (recurrent.h), as the following
+  kMamba2,              ///< selective state space
+  kConv,                ///< short convolution
+  kAttentionAndMamba2,  ///< both read one norm, their results are added
+};
+constexpr bool has_attention(MixerKind k) {
+  return k == MixerKind::kAttention || k == MixerKind::kAttentionAndMamba2;
+}
+constexpr bool has_state(MixerKind k) { return k != MixerKind::kAttention && k != MixerKind::kLatent; }
 
 /// What is done to each token alone.
-enum class FeedKind : std::uint8_t { kDense, kExperts };
+enum class FeedKind : std::uint8_t { kDense, kExperts, kNone };
 
 struct LayerSpec {
   std::int32_t window = 0;  ///< keys visible to a query including itself; 0 = all
@@ -128,6 +140,13 @@ struct DecoderSpec {
   struct QueryScale {
     double beta = 0, length = 1;
   } query_scale;
+  RecurrentSpec recurrent;  ///< of the layers whose mixer has a state
+  /// The file's q has twice the rows, those of a gate behind those of each head: attention's result is
+  /// multiplied by its sigmoid.
+  bool attention_gate = false;
+  float attention_out_scale = 1;  ///< of attention's result where it stands beside another mixer
+  float feed_gate_scale = 1;      ///< of the feed-forward half's gate, before its activation
+  float feed_out_scale = 1;       ///< of that half's result, beside residual_scale
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;

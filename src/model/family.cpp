@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "model/printable.h"
+#include "model/recurrent.h"
 
 namespace barg::model {
 namespace {
@@ -18,6 +19,14 @@ constexpr Family kFamilies[] = {
     {"ministral3", "Mistral3ForConditionalGeneration", nullptr, ministral3_from_hf, nullptr},
     {"qwen2", "Qwen2ForCausalLM", "qwen2", qwen2_from_hf, qwen2_from_gguf},
     {"qwen3", "Qwen3ForCausalLM", "qwen3", qwen3_from_hf, qwen3_from_gguf},
+    {"qwen35", "Qwen3_5ForCausalLM", nullptr, qwen35_from_hf, nullptr, &kQwen35Names},
+    {"qwen35", "Qwen3_5ForConditionalGeneration", nullptr, qwen35_from_hf, nullptr, &kQwen35Names},
+    {"mamba2", "Mamba2ForCausalLM", nullptr, mamba2_from_hf, nullptr, &kMamba2Names},
+    {"bamba", "BambaForCausalLM", nullptr, bamba_from_hf, nullptr, &kBambaNames},
+    {"granite-hybrid", "GraniteMoeHybridForCausalLM", nullptr, granite_hybrid_from_hf, nullptr,
+     &kGraniteHybridNames},
+    {"falcon-h1", "FalconH1ForCausalLM", nullptr, falcon_h1_from_hf, nullptr, &kFalconH1Names},
+    {"lfm2", "Lfm2ForCausalLM", nullptr, lfm2_from_hf, nullptr, &kLfm2Names},
     {"gemma", "GemmaForCausalLM", "gemma", gemma_from_hf, gemma_from_gguf},
     {"gemma2", "Gemma2ForCausalLM", "gemma2", gemma2_from_hf, gemma2_from_gguf, &kGemmaNames},
     {"gemma3", "Gemma3ForCausalLM", "gemma3", gemma3_from_hf, gemma3_from_gguf, &kGemmaNames},
@@ -73,7 +82,7 @@ struct TensorList {
     if (s.fused_qkv) {
       matrix("attn_qkv", q + 2 * kv, h, s.qkv_bias);
     } else {
-      matrix("attn_q", q, h, s.qkv_bias);
+      matrix("attn_q", s.attention_gate ? 2 * q : q, h, s.qkv_bias);
       matrix("attn_k", kv, h, s.qkv_bias);
       matrix("attn_v", kv, h, s.qkv_bias);
     }
@@ -147,7 +156,8 @@ struct TensorList {
   }
   void layer(std::int32_t i) {
     blk = "blk." + std::to_string(i) + ".";
-    const NormPlace place = s.norm_place;
+    const LayerSpec& l = s.layers[static_cast<std::size_t>(i)];
+    const NormPlace place = l.feed == FeedKind::kNone ? NormPlace::kParallel : s.norm_place;  // one norm
     if (place != NormPlace::kAfter) norm("attn_norm");
     if (place == NormPlace::kBefore || place == NormPlace::kAround)
       norm(s.ffn_norm_is_post ? "post_attention_norm" : "ffn_norm");
@@ -155,20 +165,43 @@ struct TensorList {
       norm("post_attention_norm");
       norm("post_ffw_norm");
     }
-    switch (s.layers[static_cast<std::size_t>(i)].mixer) {
-      case MixerKind::kAttention:
-        attention();
-        break;
-      case MixerKind::kLatent:
-        latent();
-    }
-    switch (s.layers[static_cast<std::size_t>(i)].feed) {
+    if (has_attention(l.mixer)) attention();
+    if (l.mixer == MixerKind::kLatent) latent();
+    if (has_state(l.mixer)) recurrent(l.mixer);
+    switch (l.feed) {
       case FeedKind::kDense:
-        dense();
-        break;
+        return dense();
       case FeedKind::kExperts:
-        experts();
+        return experts();
+      case FeedKind::kNone:
+        return;
     }
+  }
+  void recurrent(MixerKind kind) {
+    const RecurrentSpec& r = s.recurrent;
+    const std::int64_t h = s.hidden, inner = r.inner(), width = recurrent_in_width(kind, r);
+    switch (r.in_rows) {
+      case InRows::kOne:
+        matrix("ssm_in", width, h, r.in_bias);
+        break;
+      case InRows::kApart:
+        matrix("attn_qkv", r.channels, h, r.in_bias);
+        matrix("attn_gate", inner, h, r.in_bias);
+        matrix("ssm_beta", r.heads, h, r.in_bias);
+        matrix("ssm_alpha", r.heads, h, r.in_bias);
+        break;
+      case InRows::kByGroup:
+        matrix("ssm_in", r.channels + inner, h, r.in_bias);
+        matrix("ssm_ba", 2 * std::int64_t{r.heads}, h, r.in_bias);
+        break;
+    }
+    matrix("ssm_out", h, inner, r.out_bias);
+    out.push_back({blk + "ssm_conv1d.weight", {r.channels, 1, r.kernel}});
+    if (r.conv_bias) out.push_back({blk + "ssm_conv1d.bias", {r.channels}});
+    if (r.heads == 0) return;
+    for (const char* name : {"ssm.A_log", "ssm.dt_bias"}) out.push_back({blk + name, {r.heads}});
+    if (kind != MixerKind::kDeltaNet) out.push_back({blk + "ssm.D", {r.heads}});
+    if (r.norm) out.push_back({blk + "ssm_norm.weight", {r.shared_norm ? inner / r.norm_groups : inner}});
   }
 };
 

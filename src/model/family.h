@@ -96,6 +96,16 @@ std::vector<LayerSpec> layers_from_gguf(const FamilyInput& input, std::int32_t n
                                         std::int32_t window, std::int32_t full_every = 0);
 /// sliding_window; 0 where it is null, `fallback` where it is missing.
 std::int32_t window_from_hf(const FamilyInput& input, std::int32_t fallback);
+/// `layer_types`, where each name of `mixers` is a kind of mixer; without it, `usual` by layer.
+struct MixerName {
+  std::string_view name;
+  MixerKind mixer;
+};
+std::vector<LayerSpec> mixers_from_hf(const FamilyInput& input, std::int32_t num_layers,
+                                      std::span<const MixerName> mixers, std::vector<LayerSpec> usual);
+/// Sizes of Mamba-2 layers; `prefix` is "mamba_" or "", `inner` their width (0: expand * hidden).
+RecurrentSpec mamba2_sizes_from_hf(const FamilyInput& input, std::int32_t hidden, bool prefixed,
+                                   std::int32_t inner = 0);
 /// "KEY: VALUE is not supported yet (known: ...)".
 void refuse_value(FieldReader& fields, std::string_view key, const std::string& value, const char* known);
 
@@ -144,9 +154,17 @@ Result<DecoderSpec> glm4_moe_from_gguf(const FamilyInput& input);
 Result<DecoderSpec> deepseek_v2_from_hf(const FamilyInput& input);
 Result<DecoderSpec> deepseek_v3_from_hf(const FamilyInput& input);
 Result<DecoderSpec> deepseek2_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> qwen35_from_hf(const FamilyInput& input);
+Result<DecoderSpec> mamba2_from_hf(const FamilyInput& input);
+Result<DecoderSpec> bamba_from_hf(const FamilyInput& input);
+Result<DecoderSpec> granite_hybrid_from_hf(const FamilyInput& input);
+Result<DecoderSpec> falcon_h1_from_hf(const FamilyInput& input);
+Result<DecoderSpec> lfm2_from_hf(const FamilyInput& input);
 Result<DecoderSpec> stablelm_from_hf(const FamilyInput& input);
 Result<DecoderSpec> stablelm_from_gguf(const FamilyInput& input);
 extern const TensorNames kGemmaNames, kOlmo2Names, kGlm4Names, kStableLmNames;
+extern const TensorNames kQwen35Names, kMamba2Names, kBambaNames, kGraniteHybridNames, kFalconH1Names,
+    kLfm2Names;
 
 /// Every tensor the spec needs, by canonical name with its shape.
 struct RequiredTensor {

@@ -422,6 +422,29 @@ std::vector<LayerSpec> layers_from_hf(const FamilyInput& in, std::int32_t num_la
   return layers;
 }
 
+std::vector<LayerSpec> mixers_from_hf(const FamilyInput& in, std::int32_t num_layers,
+                                      std::span<const MixerName> mixers, std::vector<LayerSpec> usual) {
+  const Json* types = in.config->find("layer_types");
+  if (types == nullptr || types->is_null()) types = in.config->find("layers_block_type");
+  if (types == nullptr || types->is_null() || in.fields.error()) return usual;
+  if (!types->is_array() || types->size() != static_cast<std::size_t>(num_layers)) {
+    in.fields.refuse(ErrorCode::kBadFile, "layer_types is not a list with one entry a layer", "layer_types");
+    return usual;
+  }
+  std::string known = "full_attention, attention";
+  for (const MixerName& m : mixers) known += ", " + std::string(m.name);
+  for (std::size_t i = 0; i < usual.size(); ++i) {
+    const Json& t = types->as_array()[i];
+    const std::string name = t.is_string() ? t.as_string() : "not a string";
+    const auto row =
+        std::find_if(mixers.begin(), mixers.end(), [&](const MixerName& m) { return m.name == name; });
+    if (row == mixers.end() && name != "full_attention" && name != "attention")
+      refuse_value(in.fields, "layer_types", '"' + printable(name) + '"', known.c_str());
+    usual[i].mixer = row == mixers.end() ? MixerKind::kAttention : row->mixer;
+  }
+  return usual;
+}
+
 std::vector<LayerSpec> layers_from_gguf(const FamilyInput& in, std::int32_t num_layers, std::int32_t window,
                                         std::int32_t full_every) {
   std::vector<LayerSpec> layers = window_layers(num_layers, window, full_every);

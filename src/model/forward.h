@@ -22,6 +22,7 @@ struct LayerGroup {
   std::int32_t num_kv_heads = 0;
   std::int32_t head_dim = 0;
   std::vector<std::int32_t> layers;  ///< ascending decoder layer indices
+  std::int64_t state_bytes = 0;      ///< kRecurrent: of one layer's state, a multiple of 64
 };
 
 /// Bytes of the state of one of the group's heads in one block.
@@ -33,6 +34,7 @@ inline std::size_t head_bytes(const LayerGroup& g, const ops::OpTable& ops, DTyp
 /// KV of one group: one entry per layer of the group, same order as LayerGroup::layers.
 struct GroupKv {
   std::vector<ops::KvLayerView> layers;
+  std::vector<ops::StateView> states;  ///< of a kRecurrent group, which has no layers then
   std::vector<ops::Segment> segments;  ///< same rows in every group, block tables differ
   /// The rows of ForwardBatch::wanted as segments, row_begin counted among them.
   std::vector<ops::Segment> wanted_segments;

@@ -22,6 +22,10 @@ constexpr std::size_t kMaxTemplates = 64;
 constexpr TensorName kTopNames[] = {
     {"model.embed_tokens", "token_embd"},
     {"model.norm", "output_norm"},
+    {"model.final_layernorm", "output_norm"},
+    {"model.embedding_norm", "output_norm"},
+    {"model.embeddings", "token_embd"},
+    {"model.norm_f", "output_norm"},
     {"lm_head", "output"},
 };
 
@@ -61,7 +65,8 @@ std::string translate(TensorNames rows, std::string_view name) {
 std::string without_wrapper(std::string_view name) {
   static constexpr TensorName kWrappers[] = {{"model.language_model.", "model."},
                                              {"language_model.model.", "model."},
-                                             {"language_model.lm_head.", "lm_head."}};
+                                             {"language_model.lm_head.", "lm_head."},
+                                             {"backbone.", "model."}};
   for (const TensorName& w : kWrappers) {
     if (name.starts_with(w.hf)) return std::string(w.canonical) + std::string(name.substr(w.hf.size()));
   }

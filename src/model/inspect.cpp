@@ -10,6 +10,10 @@ namespace {
 std::string group_text(const LayerGroup& g) {
   if (g.kind == StateKind::kLatent)
     return std::to_string(g.layers.size()) + " layers, latent attention, one vector of " + std::to_string(g.head_dim);
+  if (g.kind == StateKind::kRecurrent) {
+    return std::to_string(g.layers.size()) + " layers, recurrent, " + std::to_string(g.state_bytes) +
+           " bytes of state each";
+  }
   std::string out =
       std::to_string(g.layers.size()) +
       (g.window > 0 ? " layers, sliding window " + std::to_string(g.window) : " layers, full attention");

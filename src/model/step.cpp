@@ -66,7 +66,7 @@ void StepOps::norm(const float* x, const NormWeights& w, std::int32_t rows, cons
 Rows StepOps::gated(const Step& s, const Projection& gate_up, const Projection& reader, const Rows& h) const {
   const ProjectionPart &gate = gate_up.parts[0], &up = gate_up.parts[1];
   const std::int32_t width = gate.weight.n;
-  if (gate.weight.dtype == up.weight.dtype) {
+  if (gate.weight.dtype == up.weight.dtype && spec.feed_gate_scale == 1) {
     const Rows act = wanted(reader, s.act);
     table.gated_linear(stream, {.gate = gate.weight,
                                 .up = up.weight,
@@ -91,7 +91,8 @@ Rows StepOps::gated(const Step& s, const Projection& gate_up, const Projection& 
                           .rows = s.rows,
                           .dim = width,
                           .out = s.act.x,
-                          .activation = spec.activation});
+                          .activation = spec.activation,
+                          .gate_scale = spec.feed_gate_scale});
   return s.act;
 }
 

@@ -9,6 +9,7 @@
 
 #include "math.h"
 #include "model/printable.h"
+#include "model/recurrent.h"
 
 namespace barg::model {
 namespace {
@@ -54,6 +55,7 @@ struct Task {
   std::int32_t n = 0, k = 0;  ///< k = 0: a vector of n floats
   ops::PackedWeight* matrix = nullptr;
   const float** vector = nullptr;
+  std::function<void(std::span<float>)> change;  ///< of a vector, once it is read; usually none
 };
 
 /// Where row r of the decoder's lies among a source's: inside each head, row j*d/2 + i (j = 0, 1) of the
@@ -250,14 +252,16 @@ class Builder {
     to.k = k;
     to.dtype = type;
     for (const Source& s : sources) file_bytes_ += s.together() ? s.bytes(row_bytes(s)).size() : 0;
-    add({std::move(sources), 0, n, k, &to, nullptr}, ops_.packed_bytes(type, n, k, to.packing));
+    add({std::move(sources), 0, n, k, &to, nullptr, {}}, ops_.packed_bytes(type, n, k, to.packing));
   }
 
-  void vector(const float*& to, std::vector<Source> sources, std::int32_t n) {
+  void vector(const float*& to, std::vector<Source> sources, std::int32_t n,
+              std::function<void(std::span<float>)> change = {}) {
     for (const Source& s : sources) dtype(s.tensor, true);
     if (error_) return;
     for (const Source& s : sources) file_bytes_ += s.together() ? s.bytes(number_bytes(s)).size() : 0;
-    add({std::move(sources), 0, n, 0, nullptr, &to}, static_cast<std::size_t>(n) * sizeof(float));
+    add({std::move(sources), 0, n, 0, nullptr, &to, std::move(change)},
+        static_cast<std::size_t>(n) * sizeof(float));
   }
 
   void norm(NormWeights& to, const std::string& name) {
@@ -332,11 +336,16 @@ class Builder {
     const std::int32_t q_heads = interleaved ? spec_.num_q_heads : 0,
                        kv_heads = interleaved ? spec_.num_kv_heads : 0;
     const bool one = spec_.fused_qkv;
-    projection(l.qkv, blk,
-               {{one ? "attn_qkv" : "attn_q", q, 0, q_heads},
-                {one ? "attn_qkv" : "attn_k", kv, one ? q : 0, kv_heads},
-                {one ? "attn_qkv" : "attn_v", kv, one ? q + kv : 0}},
-               spec_.hidden, spec_.qkv_bias);
+    std::vector<Named> rows = {{one ? "attn_qkv" : "attn_q", q, 0, q_heads},
+                               {one ? "attn_qkv" : "attn_k", kv, one ? q : 0, kv_heads},
+                               {one ? "attn_qkv" : "attn_v", kv, one ? q + kv : 0}};
+    if (spec_.attention_gate) {  // [q of a head | its gate] each; the gates go behind v
+      const std::int32_t d = spec_.head_dim;
+      rows.erase(rows.begin());
+      for (std::int32_t h = spec_.num_q_heads; h-- > 0;) rows.insert(rows.begin(), {"attn_q", d, 2 * h * d});
+      for (std::int32_t h = 0; h < spec_.num_q_heads; ++h) rows.push_back({"attn_q", d, (2 * h + 1) * d});
+    }
+    projection(l.qkv, blk, rows, spec_.hidden, spec_.qkv_bias);
     head_norm(l.q_norm, blk + "attn_q_norm", spec_.num_q_heads);
     head_norm(l.k_norm, blk + "attn_k_norm", spec_.num_kv_heads);
     if (spec_.sinks)
@@ -460,7 +469,7 @@ class Builder {
   }
 
   void layer(LayerWeights& l, const LayerSpec& s, const std::string& blk) {
-    const NormPlace place = spec_.norm_place;
+    const NormPlace place = s.feed == FeedKind::kNone ? NormPlace::kParallel : spec_.norm_place;  // one norm
     if (place != NormPlace::kAfter) norm(l.attn_norm, blk + "attn_norm");
     if (place == NormPlace::kBefore || place == NormPlace::kAround) 
       norm(l.ffn_norm, blk + (spec_.ffn_norm_is_post ? "post_attention_norm" : "ffn_norm"));
@@ -468,19 +477,78 @@ class Builder {
       norm(l.attn_post_norm, blk + "post_attention_norm");
       norm(l.ffn_post_norm, blk + "post_ffw_norm");
     }
-    switch (s.mixer) {
-      case MixerKind::kAttention:
-        attention(l, blk);
-        break;
-      case MixerKind::kLatent:
-        latent(l, blk);
-    }
+    if (has_attention(s.mixer)) attention(l, blk);
+    if (s.mixer == MixerKind::kLatent) latent(l, blk);
+    if (has_state(s.mixer)) recurrent(l.recurrent, s.mixer, blk);
     switch (s.feed) {
       case FeedKind::kDense:
-        dense(l, blk);
-        break;
+        return dense(l, blk);
       case FeedKind::kExperts:
-        experts(l.experts, blk);
+        return experts(l.experts, blk);
+      case FeedKind::kNone:
+        return;
+    }
+  }
+
+  /// The rows of a recurrent mixer's input in the order of recurrent.h, from where the file has them.
+  std::vector<Named> recurrent_rows(MixerKind kind) const {
+    const RecurrentSpec& r = spec_.recurrent;
+    const std::int32_t inner = r.inner();
+    std::vector<Named> rows;
+    switch (r.in_rows) {
+      case InRows::kOne:
+        return {{"ssm_in", static_cast<std::int32_t>(recurrent_in_width(kind, r))}};
+      case InRows::kApart:
+        return {{"attn_qkv", r.channels}, {"attn_gate", inner}, {"ssm_beta", r.heads}, {"ssm_alpha", r.heads}};
+      case InRows::kByGroup: {
+        const std::int32_t keys = r.state_size, heads = r.heads / r.groups, values = heads * r.head_dim;
+        const auto part = [&](std::int32_t n, std::int32_t at) {
+          for (std::int32_t g = 0; g < r.groups; ++g)
+            rows.push_back({"ssm_in", n, g * 2 * (keys + values) + at});
+        };
+        part(keys, 0);
+        part(keys, keys);
+        part(values, 2 * keys);
+        part(values, 2 * keys + values);
+        for (const std::int32_t at : {0, heads}) {
+          for (std::int32_t g = 0; g < r.groups; ++g) rows.push_back({"ssm_ba", heads, g * 2 * heads + at});
+        }
+      }
+    }
+    return rows;
+  }
+
+  void recurrent(RecurrentWeights& w, MixerKind kind, const std::string& blk) {
+    const RecurrentSpec& r = spec_.recurrent;
+    projection(w.in, blk, recurrent_rows(kind), spec_.hidden, r.in_bias);
+    projection(w.out, blk, {{"ssm_out", spec_.hidden}}, r.inner(), r.out_bias);
+    vector(w.conv, {{find(blk + "ssm_conv1d.weight"), 0, r.channels * r.kernel}}, r.channels * r.kernel,
+           [r](std::span<float> v) { transpose_taps(r, v); });
+    if (r.conv_bias) vector(w.conv_bias, {{find(blk + "ssm_conv1d.bias"), 0, r.channels}}, r.channels);
+    if (r.heads == 0) return;
+    vector(w.decay, {{find(blk + "ssm.A_log"), 0, r.heads}}, r.heads, [](std::span<float> v) {
+      for (float& x : v) x = -ops::exp(x);
+    });
+    vector(w.dt_bias, {{find(blk + "ssm.dt_bias"), 0, r.heads}}, r.heads);
+    if (kind != MixerKind::kDeltaNet) vector(w.skip, {{find(blk + "ssm.D"), 0, r.heads}}, r.heads);
+    const std::int32_t width = r.shared_norm ? r.inner() / r.norm_groups : r.inner();
+    std::vector<Source> norm;
+    if (r.norm) norm.push_back({find(blk + "ssm_norm.weight"), 0, width});
+    vector(w.norm, std::move(norm), width, [r](std::span<float> v) {
+      for (float& x : v) x = (r.norm ? x : 1.0f) * r.out_scale;
+    });
+  }
+
+  /// [channels][kernel] to [kernel][channels], times what the channels' input is to be multiplied with: x, B
+  /// and C of Mamba-2, while other mixers have ones there.
+  static void transpose_taps(const RecurrentSpec& r, std::span<float> v) {
+    const std::vector<float> taps(v.begin(), v.end());
+    for (std::int32_t c = 0; c < r.channels; ++c) {
+      const std::size_t scale = c < r.inner() ? 1 : c < r.inner() + r.group_width() ? 2 : 3;
+      for (std::int32_t t = 0; t < r.kernel; ++t) {
+        const std::int64_t from = std::int64_t{c} * r.kernel + t, to = std::int64_t{t} * r.channels + c;
+        v[static_cast<std::size_t>(to)] = taps[static_cast<std::size_t>(from)] * r.in_scales[scale];
+      }
     }
   }
 
@@ -526,6 +594,7 @@ class Builder {
   }
 
   void read_vector(const Task& t, float* dst) {
+    float* const first = dst;
     *t.vector = dst;
     for (const Source& s : t.sources) {
       for (std::int32_t i = 0; i < s.rows; ++i)
@@ -533,6 +602,7 @@ class Builder {
                          static_cast<std::size_t>(s.row) + static_cast<std::size_t>(stored_row(s, i)));
       if (s.together()) let_go(*s.tensor, s.bytes(number_bytes(s)));
     }
+    if (t.change) t.change({first, static_cast<std::size_t>(t.n)});
   }
 
   static float element(DType type, const std::byte* p, std::size_t i) {

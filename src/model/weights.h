@@ -69,6 +69,17 @@ struct LatentWeights {
   ops::PackedStack expand;         ///< [value_dim, kv_rank] of each head
 };
 
+/// Of a mixer with a state (recurrent.h says in which order the rows of `in` are).
+struct RecurrentWeights {
+  Projection in, out;
+  const float* conv = nullptr;       ///< [kernel][channels]
+  const float* conv_bias = nullptr;  ///< [channels], or null
+  const float* decay = nullptr;      ///< [heads], below 0
+  const float* dt_bias = nullptr;    ///< [heads]
+  const float* skip = nullptr;       ///< [heads], Mamba-2 alone
+  const float* norm = nullptr;       ///< [inner], or of one part if they share it
+};
+
 struct LayerWeights {
   NormWeights attn_norm;          ///< before the mixer
   Projection qkv;                 ///< rows: q, then k, then v
@@ -76,6 +87,7 @@ struct LayerWeights {
   const float* k_norm = nullptr;
   const float* sinks = nullptr;  ///< [num_q_heads]
   Projection attn_out;
+  RecurrentWeights recurrent;
   NormWeights attn_post_norm;  ///< of the mixer's result
   NormWeights ffn_norm;        ///< before the feed-forward half
   Projection gate_up;          ///< two parts: gate, up

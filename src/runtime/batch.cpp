@@ -1,15 +1,18 @@
 #include "runtime/batch.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace barg::runtime {
 namespace {
 
-/// Every block that the item's rows write is a block of the arena.
+/// Every block that the item's rows write, and every state that they begin with, is a block of the arena.
 void check_table(const sched::PlanItem& item, const sched::TableSlice& slice, const sched::StepPlan& plan,
                  const KvMemory& kv, std::size_t group) {
-  const std::int32_t tokens = kv.layers(group).front().block_tokens;
-  const std::int32_t first = item.start / tokens;
+  const std::int32_t tokens = kv.block_tokens(group);
+  // A state is read before it is written: from the block of the token before.
+  const std::int32_t first = (kv.states(group).empty() ? item.start : std::max(0, item.start - 1)) / tokens;
   const std::int32_t last = (item.start + item.count - 1) / tokens;
   CHECK(slice.length > last);
   CHECK(static_cast<std::size_t>(slice.offset) + static_cast<std::size_t>(slice.length) <=
@@ -66,7 +69,10 @@ const model::ForwardBatch& BatchBuilder::build(const sched::StepPlan& plan,
   logits_rows_.clear();
   if (batch_.groups.size() != kv.num_groups()) {
     batch_.groups.assign(kv.num_groups(), {});
-    for (std::size_t g = 0; g < kv.num_groups(); ++g) batch_.groups[g].layers = kv.layers(g);
+    for (std::size_t g = 0; g < kv.num_groups(); ++g) {
+      batch_.groups[g].layers = kv.layers(g);
+      batch_.groups[g].states = kv.states(g);
+    }
   }
   batch_.wanted.clear();
   for (auto& group : batch_.groups) {

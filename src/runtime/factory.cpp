@@ -90,8 +90,10 @@ KvPoolSpec pool_spec(const Config& config, const Choices& choices,
                      const std::vector<model::LayerGroup>& groups, const ops::OpTable& ops) {
   KvPoolSpec spec{.dtype = choices.kv_dtype, .block_tokens = config.kv.block_size, .head_bytes = {}};
   for (const auto& g : groups) {
-    spec.head_bytes.push_back(
-        static_cast<std::int64_t>(model::head_bytes(g, ops, choices.kv_dtype, config.kv.block_size)));
+    const bool recurrent = g.kind == model::StateKind::kRecurrent;
+    spec.head_bytes.push_back(recurrent ? 0
+                                        : static_cast<std::int64_t>(model::head_bytes(
+                                              g, ops, choices.kv_dtype, config.kv.block_size)));
   }
   return spec;
 }
@@ -180,6 +182,7 @@ RunnerInfo make_info(const MemoryPlan& plan, const model::DecoderSpec& spec, con
                   .num_blocks = plan.num_blocks,
                   .block_bytes = plan.block_bytes,
                   .block_tokens = plan.block_tokens,
+                  .group_tokens = plan.group_tokens,
                   .max_model_len = plan.max_model_len,
                   .max_rows = plan.max_rows,
                   .vocab_size = spec.vocab_rows,
@@ -197,10 +200,13 @@ Result<KvMemory> make_kv(const MemoryPlan& plan, const std::vector<model::LayerG
   std::vector<KvMemory::GroupSpec> specs;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const std::int64_t heads = static_cast<std::int64_t>(groups[g].layers.size()) * groups[g].num_kv_heads;
-    specs.push_back(
-        {.group = &groups[g], .num_blocks = plan.num_blocks[g], .head_bytes = plan.block_bytes[g] / heads});
+    const bool recurrent = groups[g].kind == model::StateKind::kRecurrent;
+    specs.push_back({.group = &groups[g],
+                     .num_blocks = plan.num_blocks[g],
+                     .head_bytes = recurrent ? 0 : plan.block_bytes[g] / heads,
+                     .block_tokens = plan.group_tokens[g]});
   }
-  return KvMemory::create(specs, plan.kv_dtype, plan.block_tokens);
+  return KvMemory::create(specs, plan.kv_dtype);
 }
 
 Result<LoadedRunner> load(const Config& config, const model::ModelFiles& files, const LoadOptions& options) {

@@ -5,6 +5,8 @@
 //   arena of group g:  | block 0 | block 1 | ...                        block_stride = layers * heads *
 //   head_bytes one block's part:  | layer 0: head 0 [K plane | V plane], head 1 .. | layer 1: .. |
 //
+// A recurrent group's block holds one state a layer instead, f32, and spans more tokens.
+//
 // So a part is one contiguous run (one DMA, one iovec). The order inside a plane is the back end's business.
 // Owns the mappings. Used by the device thread, and by kv_memory_access.h for blocks that no step touches; bookkeeping
 // of who uses which block is src/kv's.
@@ -27,14 +29,18 @@ class KvMemory {
   struct GroupSpec {
     const model::LayerGroup* group;
     std::int64_t num_blocks;
-    std::int64_t head_bytes;  ///< OpTable::kv_head_bytes of this group
+    std::int64_t head_bytes;     ///< OpTable::kv_head_bytes of this group; unused if it is recurrent
+    std::int32_t block_tokens;  ///< that a block of this group spans
   };
 
   /// Fails with kOutOfMemory when the address space or overcommit refuses.
-  static Result<KvMemory> create(std::span<const GroupSpec> groups, DType dtype, std::int32_t block_tokens);
+  static Result<KvMemory> create(std::span<const GroupSpec> groups, DType dtype);
 
   /// One view per layer of the group, in the group's order. Valid as long as this object.
   const std::vector<ops::KvLayerView>& layers(std::size_t group) const { return arenas_[group].layers; }
+  /// The same of a recurrent group, which has no layers().
+  const std::vector<ops::StateView>& states(std::size_t group) const { return arenas_[group].states; }
+  std::int32_t block_tokens(std::size_t group) const { return arenas_[group].block_tokens; }
   std::byte* base(std::size_t group) const { return arenas_[group].pages.data(); }
   std::int64_t block_stride(std::size_t group) const { return arenas_[group].block_stride; }
   std::int64_t num_blocks(std::size_t group) const { return arenas_[group].num_blocks; }
@@ -45,7 +51,9 @@ class KvMemory {
     Pages pages;
     std::int64_t block_stride = 0;
     std::int64_t num_blocks = 0;
+    std::int32_t block_tokens = 0;
     std::vector<ops::KvLayerView> layers;
+    std::vector<ops::StateView> states;
   };
   std::vector<Arena> arenas_;
 };

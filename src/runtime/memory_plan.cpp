@@ -25,23 +25,33 @@ struct Layout {
   std::vector<std::int64_t> block_bytes;
   std::int64_t block_tokens;
   std::int64_t max_rows;
+  std::int64_t interval;  ///< tokens of a recurrent group's block
 
   bool windowed(std::size_t g) const {
     return groups[g].kind == StateKind::kSlidingWindow && groups[g].window > 0;
   }
+  bool recurrent(std::size_t g) const { return groups[g].kind == StateKind::kRecurrent; }
+  std::int64_t tokens(std::size_t g) const { return recurrent(g) ? interval : block_tokens; }
 
-  /// Blocks of group g that one sequence of `tokens` holds at most. A window group keeps the window and,
-  /// while a chunk is computed, the chunk; either may straddle one more block.
-  std::int64_t need(std::size_t g, std::int64_t tokens) const {
-    const std::int64_t all = ceil_div(tokens, block_tokens);
+  /// Blocks of group g that one sequence of `tokens` cannot do without. A window group keeps the window and,
+  /// while a chunk is computed, the chunk; either may straddle one more block. A state is read from one block
+  /// and written to the next.
+  std::int64_t need(std::size_t g, std::int64_t tokens_of_one) const {
+    const std::int64_t all = ceil_div(tokens_of_one, tokens(g));
+    if (recurrent(g)) return std::min<std::int64_t>(all, 2);
     if (!windowed(g)) return all;
     return std::min(all, ceil_div(groups[g].window + max_rows, block_tokens) + 2);
   }
+  /// And what it has a use for.
+  std::int64_t wish(std::size_t g, std::int64_t tokens_of_one) const {
+    return recurrent(g) ? kStatesPerSequence : need(g, tokens_of_one);
+  }
 
-  std::uint64_t bytes(std::int64_t tokens) const {
+  std::uint64_t bytes(std::int64_t tokens_of_one, bool wished = false) const {
     std::uint64_t sum = 0;
     for (std::size_t g = 0; g < groups.size(); ++g) {
-      sum += static_cast<std::uint64_t>(need(g, tokens)) * static_cast<std::uint64_t>(block_bytes[g]);
+      const std::int64_t blocks = wished ? wish(g, tokens_of_one) : need(g, tokens_of_one);
+      sum += static_cast<std::uint64_t>(blocks) * static_cast<std::uint64_t>(block_bytes[g]);
     }
     return sum;
   }
@@ -64,15 +74,33 @@ std::int64_t longest_context(const Layout& layout, std::int64_t wanted, std::uin
   return low * layout.block_tokens;
 }
 
+bool attends(const std::vector<LayerGroup>& groups) {
+  return std::any_of(groups.begin(), groups.end(),
+                     [](const LayerGroup& g) { return g.kind != StateKind::kRecurrent; });
+}
+
+/// Rule 4.
+std::int64_t snapshot_interval(const std::vector<LayerGroup>& groups,
+                               const std::vector<std::int64_t>& block_bytes, std::int64_t block_tokens) {
+  std::int64_t state = 0, blocks = 0;
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    (groups[g].kind == StateKind::kRecurrent ? state : blocks) += block_bytes[g];
+  std::int64_t tokens = std::max(block_tokens, kLeastInterval);
+  while (tokens < kMostInterval && state / tokens > blocks / block_tokens) tokens *= 2;
+  return tokens;
+}
+
 /// Rule 3. Every group holds at least one whole sequence of `tokens`.
 std::vector<std::int64_t> divide_pool(const Layout& layout, std::int64_t tokens, std::int64_t max_seqs,
                                       std::uint64_t pool) {
   std::vector<std::int64_t> blocks(layout.groups.size());
   std::uint64_t window_bytes = 0, full_block_bytes = 0, full_need_bytes = 0;
+  const bool mixed = attends(layout.groups);
+  const auto limited = [&](std::size_t g) { return layout.windowed(g) || (layout.recurrent(g) && mixed); };
   for (std::size_t g = 0; g < blocks.size(); ++g) {
     const auto bytes = static_cast<std::uint64_t>(layout.block_bytes[g]);
-    if (layout.windowed(g)) {
-      window_bytes += static_cast<std::uint64_t>(layout.need(g, tokens) * max_seqs) * bytes;
+    if (limited(g)) {
+      window_bytes += static_cast<std::uint64_t>(layout.wish(g, tokens) * max_seqs) * bytes;
     } else {
       full_block_bytes += bytes;
       full_need_bytes += static_cast<std::uint64_t>(layout.need(g, tokens)) * bytes;
@@ -88,20 +116,20 @@ std::vector<std::int64_t> divide_pool(const Layout& layout, std::int64_t tokens,
                            : static_cast<double>(window_share) / static_cast<double>(window_bytes);
   std::uint64_t used = 0;
   for (std::size_t g = 0; g < blocks.size(); ++g) {
-    if (!layout.windowed(g)) continue;
-    const std::int64_t one = layout.need(g, tokens);
-    blocks[g] = std::max(one, static_cast<std::int64_t>(static_cast<double>(one * max_seqs) * scale));
+    if (!limited(g)) continue;
+    const std::int64_t one = layout.need(g, tokens), most = layout.wish(g, tokens) * max_seqs;
+    blocks[g] = std::max(one, static_cast<std::int64_t>(static_cast<double>(most) * scale));
     used += static_cast<std::uint64_t>(blocks[g]) * static_cast<std::uint64_t>(layout.block_bytes[g]);
   }
   for (std::size_t g = 0; g < blocks.size(); ++g) {
-    if (layout.windowed(g)) continue;
+    if (limited(g)) continue;
     const std::int64_t fit = static_cast<std::int64_t>((pool - std::min(pool, used)) / full_block_bytes);
     blocks[g] = std::max(fit, layout.need(g, tokens));
   }
   return blocks;
 }
 
-Result<void> check_options(const Config& c, const ModelShape& shape) {
+Result<void> check_options(const Config& c) {
   const auto& kv = c.kv;
   if (kv.block_size != 16 && kv.block_size != 32 && kv.block_size != 64) {
     return fail(ErrorCode::kInvalidValue,
@@ -118,10 +146,6 @@ Result<void> check_options(const Config& c, const ModelShape& shape) {
   if (c.model.max_model_len < 0) {
     return fail(ErrorCode::kInvalidValue, "max_model_len must not be negative", "model.max_model_len");
   }
-  for (const auto& g : shape.groups) {
-    if (g.kind == StateKind::kRecurrent)
-      return fail(ErrorCode::kUnsupported, "this model has layers with recurrent state");
-  }
   return {};
 }
 
@@ -129,7 +153,7 @@ Result<void> check_options(const Config& c, const ModelShape& shape) {
 Result<std::uint64_t> automatic_pool(const MemoryPlan& plan, const Layout& layout, std::int64_t max_seqs) {
   const std::uint64_t fixed =
       plan.weight_bytes + plan.activation_bytes + plan.workspace_bytes + plan.logits_bytes;
-  const std::uint64_t full = layout.bytes(plan.max_model_len) * static_cast<std::uint64_t>(max_seqs);
+  const std::uint64_t full = layout.bytes(plan.max_model_len, true) * static_cast<std::uint64_t>(max_seqs);
   const std::uint64_t left = plan.available_bytes > fixed ? plan.available_bytes - fixed : 0;
   const std::uint64_t allowed = std::min(plan.available_bytes / 5 * 2, left);
   if (allowed < layout.bytes(2 * layout.block_tokens)) {
@@ -146,22 +170,30 @@ Result<std::uint64_t> automatic_pool(const MemoryPlan& plan, const Layout& layou
 
 Result<MemoryPlan> plan_memory(const Config& config, Recipe recipe, const ModelShape& shape,
                                const KvPoolSpec& kv, std::uint64_t available_bytes) {
-  if (auto ok = check_options(config, shape); !ok) return std::unexpected(ok.error());
+  if (auto ok = check_options(config); !ok) return std::unexpected(ok.error());
   CHECK(kv.head_bytes.size() == shape.groups.size() && !shape.groups.empty());
-  const std::int64_t block = kv.block_tokens;
-  Layout layout{shape.groups, {}, block, config.scheduler.max_num_batched_tokens};
+  std::vector<std::int64_t> block_bytes;
+  for (std::size_t g = 0; g < shape.groups.size(); ++g) {
+    const LayerGroup& group = shape.groups[g];
+    CHECK(group.kind != StateKind::kRecurrent || group.state_bytes > 0);
+    const std::int64_t layer = group.kind == StateKind::kRecurrent ? group.state_bytes
+                                                                   : kv.head_bytes[g] * group.num_kv_heads;
+    block_bytes.push_back(layer * static_cast<std::int64_t>(group.layers.size()));
+  }
+  const std::int64_t interval = snapshot_interval(shape.groups, block_bytes, kv.block_tokens);
+  const std::int64_t block = attends(shape.groups) ? kv.block_tokens : interval;
+  const Layout layout{shape.groups, std::move(block_bytes), block, config.scheduler.max_num_batched_tokens,
+                      interval};
   MemoryPlan plan;
   plan.recipe = recipe;
   plan.kv_dtype = kv.dtype;
-  plan.block_tokens = kv.block_tokens;
+  plan.block_tokens = static_cast<std::int32_t>(block);
   plan.max_rows = config.scheduler.max_num_batched_tokens;
   plan.model_max_len = shape.max_position;
   std::uint64_t token_bytes = 0;
   for (std::size_t g = 0; g < shape.groups.size(); ++g) {
-    const auto& group = shape.groups[g];
-    layout.block_bytes.push_back(kv.head_bytes[g] * group.num_kv_heads *
-                                 static_cast<std::int64_t>(group.layers.size()));
-    token_bytes += static_cast<std::uint64_t>(layout.block_bytes[g] / block);
+    plan.group_tokens.push_back(static_cast<std::int32_t>(layout.tokens(g)));
+    token_bytes += static_cast<std::uint64_t>(ceil_div(layout.block_bytes[g], layout.tokens(g)));
   }
   plan.block_bytes = layout.block_bytes;
   plan.kv_bytes_per_token = token_bytes;

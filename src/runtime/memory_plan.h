@@ -8,8 +8,12 @@
 //  2. A pool that cannot hold one sequence of the model's length shortens the context to what fits (a
 //     multiple of the block size); a note says so. Fewer than two blocks is kOutOfMemory. A plan above what
 //     is available gets a note: pages are taken as the pool fills.
-//  3. Window groups get blocks for max_num_seqs windows, at most half of the pool while full-attention groups
-//     exist; the rest goes to the full-attention groups.
+//  3. Window groups get blocks for max_num_seqs windows, recurrent groups kStatesPerSequence states for each of
+//     them, together at most half of the pool while full-attention groups exist; the rest goes to the
+//     full-attention groups (without any: to the recurrent ones).
+//  4. A recurrent group keeps a snapshot of its state every C tokens: the power of two at which a snapshot
+//     takes about as many bytes as the KV of its tokens, within [kLeastInterval, kMostInterval], and at least a
+//     block. In a model without attention that is the block size.
 // Pure arithmetic but for available_memory(). Any thread.
 #pragma once
 
@@ -54,9 +58,10 @@ struct MemoryPlan {
   std::int32_t max_model_len = 0;  ///< what will be served
   std::uint64_t weight_file_bytes = 0;
   std::uint64_t weight_bytes = 0;
-  std::uint64_t kv_bytes_per_token = 0;   ///< all groups
+  std::uint64_t kv_bytes_per_token = 0;   ///< all groups, with a recurrent one's snapshots
   std::vector<std::int64_t> block_bytes;  ///< per group, one block's part
   std::vector<std::int64_t> num_blocks;   ///< per group
+  std::vector<std::int32_t> group_tokens;  ///< per group: tokens that a block spans, block_tokens or C
   std::uint64_t kv_bytes = 0;             ///< the whole pool
   std::uint64_t activation_bytes = 0;     ///< hidden states of max_rows rows
   std::uint64_t workspace_bytes = 0;      ///< scratch of decoder and kernels
@@ -65,6 +70,9 @@ struct MemoryPlan {
   std::uint64_t available_bytes = 0;      ///< what the machine had when asked, without the tiers' share
   std::vector<std::string> notes;         ///< sentences for a person: shortened context, large overrides
 };
+
+inline constexpr std::int64_t kLeastInterval = 64, kMostInterval = 512;
+inline constexpr std::int64_t kStatesPerSequence = 8;  ///< the one it is in, the rest snapshots
 
 /// Rows whose logits exist at one time.
 inline constexpr std::int32_t kLogitsRows = 64;

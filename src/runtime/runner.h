@@ -24,6 +24,7 @@ struct RunnerInfo {
   std::vector<std::int64_t> num_blocks;     ///< per group
   std::vector<std::int64_t> block_bytes;    ///< per group, one block's part
   std::int32_t block_tokens = 16;
+  std::vector<std::int32_t> group_tokens;   ///< per group, tokens that a block spans; empty: block_tokens
   std::int32_t max_model_len = 0;           ///< what the model and the pool allow
   std::int32_t max_rows = 0;                ///< rows per step
   std::int32_t vocab_size = 0;

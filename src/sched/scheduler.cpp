@@ -21,6 +21,8 @@ SchedulerConfig normalised(SchedulerConfig c) {
   CHECK(c.tiers.load_share > 0 && c.tiers.load_share <= 1 && c.tiers.lookup_timeout_s > 0);
   c.tiers.enabled = c.tiers.enabled && c.kv.enable_prefix_caching;
   c.kv.track_evictions = c.tiers.enabled;
+  for (const kv::GroupSpec& g : c.kv.groups)  // less would end before the first snapshot
+    c.tiers.planner.trial_blocks = std::max(c.tiers.planner.trial_blocks, g.interval);
   return c;
 }
 
@@ -53,7 +55,8 @@ Scheduler::Scheduler(SchedulerConfig config)
     if (g.kind == kv::GroupKind::kFull) {
       tiers_->block_bytes += bytes;
     } else {
-      tiers_->tail_bytes += bytes * (g.window / config_.kv.block_tokens + 1);
+      const std::int32_t window = g.kind == kv::GroupKind::kSlidingWindow ? g.window : 0;
+      tiers_->tail_bytes += bytes * (window / config_.kv.block_tokens + 1);
     }
   }
   if (tiers_->block_bytes == 0) tiers_->block_bytes = tiers_->tail_bytes;  // windows alone

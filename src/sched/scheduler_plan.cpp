@@ -111,8 +111,8 @@ Sequence* Scheduler::choose_victim(const Sequence& s) const {
   for (std::int32_t g = 0; g < kv_.num_groups(); ++g) {
     if (!kv_.stuck(s.kv, g)) continue;
     if (kv_.fenced(g) > 0) return nullptr;  // blocks are coming back already
-    const bool window = config_.kv.groups[static_cast<std::size_t>(g)].kind == kv::GroupKind::kSlidingWindow;
-    if (window && s.in_flight > 0) return nullptr;  // its own blocks leave the window soon
+    const bool forgets = config_.kv.groups[static_cast<std::size_t>(g)].kind != kv::GroupKind::kFull;
+    if (forgets && s.in_flight > 0) return nullptr;  // its own blocks leave the window soon
   }
   const auto older = [](const Sequence* a, const Sequence* b) {
     return a->first_scheduled < b->first_scheduled;
@@ -310,13 +310,18 @@ std::int32_t Scheduler::unfinished_prefills() const {
 }
 
 /// The first block it would have to compute is being computed by a sequence in this plan: the next plan can
-/// read it.
+/// read it. Where hits are cut to snapshots, some block up to the next one.
 bool Scheduler::in_production(Sequence& s) {
   if (!reads_cache(s) || producing_.empty()) return false;
   const std::int32_t b = kv_.block_tokens();
-  const std::int32_t next = kv_.match(s.kv, s.log(), s.known()) / b;
-  if ((next + 1) * b > s.known()) return false;
-  return std::find(producing_.begin(), producing_.end(), kv_.key(s.kv, s.log(), next)) != producing_.end();
+  std::int32_t next = kv_.match(s.kv, s.log(), s.known()) / b, interval = 1;
+  for (const kv::GroupSpec& g : config_.kv.groups) interval = std::max(interval, g.interval);
+  if ((next + interval) * b > s.known()) return false;
+  for (const std::int32_t end = next + interval; next < end; ++next) {
+    const Digest& key = kv_.key(s.kv, s.log(), next);
+    if (std::find(producing_.begin(), producing_.end(), key) != producing_.end()) return true;
+  }
+  return false;
 }
 
 Scheduler::Admitted Scheduler::admit(Sequence& s, double now, bool share) {

@@ -166,8 +166,8 @@ void Scheduler::take_answer(const LookupAnswer& answer) {
   find_run(r);
 }
 
-/// The blocks that can come back: those of which every full group's part lies somewhere. A window's parts
-/// count only at the run's end (window_end()).
+/// The blocks that can come back: those of which every full group's part lies somewhere. The parts of windows
+/// and states count only at the run's end (window_end()).
 void Scheduler::find_run(Restore& r) {
   const auto groups = static_cast<std::size_t>(kv_.num_groups());
   bool open = true;
@@ -184,11 +184,20 @@ void Scheduler::find_run(Restore& r) {
   }
 }
 
-/// The longest [first, e), e <= last, behind which every window group has what queries read.
+/// The longest [first, e), e <= last, behind which every window and recurrent group has what queries read.
 std::int32_t Scheduler::window_end(const Restore& r, std::int32_t first, std::int32_t last) const {
   const std::int32_t b = kv_.block_tokens(), groups = kv_.num_groups();
   for (std::int32_t g = 0; g < groups; ++g) {
-    if (config_.kv.groups[at(g)].kind == kv::GroupKind::kFull) continue;
+    const kv::GroupSpec& spec = config_.kv.groups[at(g)];
+    if (spec.kind == kv::GroupKind::kFull) continue;
+    if (spec.kind == kv::GroupKind::kRecurrent) {
+      std::int32_t end = last - last % spec.interval;
+      if (end == last && end > first && r.parts[at((end - 1 - r.first) * groups + g)] == Place::kNowhere)
+        end -= spec.interval;
+      if (end <= first) return first;
+      if (end < last) return window_end(r, first, end);
+      continue;
+    }
     const std::int32_t needed = kv_.first_needed(g, last * b);
     for (std::int32_t i = last; i-- > std::max(first, needed);) {
       if (r.parts[at((i - r.first) * groups + g)] == Place::kNowhere) return window_end(r, first, i);

@@ -120,8 +120,13 @@ class Model {
   StepId fence(const Seq& s) const { return in_flight(s) ? s.last : StepId{}; }
   std::int32_t first_needed(std::int32_t g, std::int32_t position) const {
     const GroupSpec& spec = config_.groups[at(g)];
+    if (spec.kind == GroupKind::kRecurrent) return std::max(0, position - 1) / span(g);
     return spec.kind == GroupKind::kFull ? 0 : std::max(0, position - spec.window + 1) / kB;
   }
+  std::int32_t interval(std::int32_t g) const { return config_.groups[at(g)].interval; }
+  std::int32_t span(std::int32_t g) const { return kB * interval(g); }
+  /// The logical block whose key the group's block i has.
+  std::int32_t end_of(std::int32_t g, std::int32_t i) const { return (i + 1) * interval(g) - 1; }
 
   /// All published blocks.
   std::map<Name, BlockId> published() const {
@@ -172,7 +177,8 @@ class Model {
       std::vector<BlockId> table;
       kv_.append_table(s.id, g, s.processed, s.computed, table);
       for (std::int32_t i = from; i < to; ++i) {
-        const BlockId b = table[at(i)];
+        if ((i + 1) % interval(g) != 0) continue;
+        const BlockId b = table[at(i / interval(g))];
         if (b == kNoBlock) continue;
         const Name name{g, kv_.key(s.id, s.log(), i)};
         if (const auto it = residents_.find(name); it != residents_.end()) {
@@ -260,6 +266,7 @@ class Model {
     hit = *got;
     first = (hit + kB - 1) / kB + gap;
     last = std::min(first + length, (s.log().size() - 1) / kB);
+    for (std::int32_t g = 0; g < kv_.num_groups(); ++g) last -= last % interval(g);
     if (first < last && !kv_.reserve_load(s.id, s.log(), first, last, slots)) return false;
     if (first >= last) first = last = 0;
     txn.commit();
@@ -306,9 +313,9 @@ class Model {
         if (table[at(k)] == kNoBlock) continue;
         const Place p{g, table[at(k)]};
         st.named.insert(p);
-        if (k < from / kB) continue;
-        if (k > from / kB || from % kB == 0) expect_unnamed(p);
-        if ((k + 1) * kB <= s.computed) contents_[p] = kv_.key(s.id, s.log(), k);
+        if (k < from / span(g)) continue;
+        if (k > from / span(g) || from % span(g) == 0) expect_unnamed(p);
+        if ((k + 1) * span(g) <= s.computed) contents_[p] = kv_.key(s.id, s.log(), end_of(g, k));
       }
     }
     st.ends.push_back({s.life, s.computed});
@@ -385,10 +392,15 @@ class Model {
   /// The longest cut behind block `from` for which `has(index, group)` holds wherever a query behind it
   /// reads.
   template <class Has>
-  std::int32_t longest(std::int32_t from, std::int32_t limit, Has has) const {
+  std::int32_t longest(const Seq& s, std::int32_t from, std::int32_t limit, Has has) const {
     for (std::int32_t to = limit; to > from; --to) {
       bool all = true;
       for (std::int32_t g = 0; g < kv_.num_groups(); ++g) {
+        if (config_.groups[at(g)].kind == GroupKind::kRecurrent) {
+          all = all && to % interval(g) == 0 && has(to - 1, g);
+          for (std::int32_t i = from; i < to; ++i) all = all && there(s, i);  // what was dropped is computed
+          continue;
+        }
         for (std::int32_t i = std::max(from, first_needed(g, to * kB)); i < to; ++i) all = all && has(i, g);
       }
       if (all) return to;
@@ -443,7 +455,7 @@ class Model {
     const std::int32_t from = s.computed / kB;
     std::int32_t expected = s.computed;
     if (loads && s.computed == s.load_first * kB) {
-      const std::int32_t to = longest(from, s.load_last, [&](std::int32_t i, std::int32_t g) {
+      const std::int32_t to = longest(s, from, s.load_last, [&](std::int32_t i, std::int32_t g) {
         const auto it = s.parts.find({i, g});
         return it != s.parts.end() && it->second == PartIs::kReady;
       });
@@ -542,9 +554,9 @@ class Model {
       for (std::int32_t g = 0; g < kv_.num_groups(); ++g) {
         std::vector<BlockId> table;
         kv_.append_table(s.id, g, s.computed, s.computed, table);
-        for (std::int32_t i = first_needed(g, s.computed); i < s.computed / kB; ++i) {
+        for (std::int32_t i = first_needed(g, s.computed); i < s.computed / span(g); ++i) {
           ASSERT_NE(table[at(i)], kNoBlock);
-          ASSERT_EQ((contents_[{g, table[at(i)]}]), kv_.key(s.id, s.log(), i)) << "block " << i;
+          ASSERT_EQ((contents_[{g, table[at(i)]}]), kv_.key(s.id, s.log(), end_of(g, i))) << "block " << i;
         }
       }
     }
@@ -574,11 +586,13 @@ class Model {
 TEST(ManagerRandom, EqualsANaiveModel) {
   const GroupSpec wide{GroupKind::kFull, 0, 34, 1}, tight{GroupKind::kFull, 0, 18, 1};
   const GroupSpec window{GroupKind::kSlidingWindow, 9, 22, 1}, narrow{GroupKind::kSlidingWindow, 3, 14, 1};
+  const GroupSpec state{GroupKind::kRecurrent, 0, 14, 1, 3}, states{GroupKind::kRecurrent, 0, 25, 1, 1};
   const std::uint64_t seeds = std::getenv("BARG_TEST_LONG") != nullptr ? 120 : 6;
   Model::Counts all;
   for (const Eviction eviction : {Eviction::kS3Fifo, Eviction::kLru}) {
     for (const auto& groups : std::vector<std::vector<GroupSpec>>{
-             {wide}, {tight}, {wide, window}, {tight, wide, window, narrow}}) {
+             {wide}, {tight}, {wide, window}, {tight, wide, window, narrow}, {wide, state}, {states},
+             {state, tight, window}}) {
       for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
         SCOPED_TRACE(testing::Message()
                      << "eviction " << int(eviction) << ", groups " << groups.size() << ", seed " << seed);

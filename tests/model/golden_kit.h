@@ -88,8 +88,11 @@ class Harness {
     decoder_ = std::move(*d);
     const std::int32_t blocks = options.max_tokens / options.block_tokens + 64;
     for (const LayerGroup& g : decoder_->groups()) {
-      const std::size_t head = head_bytes(g, device_.ops(), options.kv_dtype, options.block_tokens);
-      const std::size_t layer = head * static_cast<std::size_t>(g.num_kv_heads);
+      const bool recurrent = g.kind == StateKind::kRecurrent;
+      const std::size_t head =
+          recurrent ? 0 : head_bytes(g, device_.ops(), options.kv_dtype, options.block_tokens);
+      const std::size_t layer = recurrent ? static_cast<std::size_t>(g.state_bytes)
+                                          : head * static_cast<std::size_t>(g.num_kv_heads);
       const std::size_t block = layer * g.layers.size();
       Memory m;
       m.bytes.assign(block * static_cast<std::size_t>(blocks) + 64,
@@ -99,6 +102,10 @@ class Harness {
       m.base = base;
       m.block_bytes = block;
       for (std::size_t i = 0; i < g.layers.size(); ++i) {
+        if (recurrent) {
+          m.states.push_back({base + i * layer, static_cast<std::int64_t>(block), options.block_tokens});
+          continue;
+        }
         m.layers.push_back({.base = base + i * layer,
                             .block_stride = static_cast<std::int64_t>(block),
                             .head_stride = static_cast<std::int64_t>(head),
@@ -147,7 +154,10 @@ class Harness {
     std::vector<std::int32_t> tokens, positions;
     ForwardBatch batch;
     batch.groups.resize(memory_.size());
-    for (std::size_t g = 0; g < memory_.size(); ++g) batch.groups[g].layers = memory_[g].layers;
+    for (std::size_t g = 0; g < memory_.size(); ++g) {
+      batch.groups[g].layers = memory_[g].layers;
+      batch.groups[g].states = memory_[g].states;
+    }
     for (const Run& r : runs) {
       for (std::size_t g = 0; g < memory_.size(); ++g) {
         batch.groups[g].segments.push_back({static_cast<std::int32_t>(tokens.size()),
@@ -238,6 +248,7 @@ class Harness {
     std::byte* base = nullptr;
     std::size_t block_bytes = 0;
     std::vector<ops::KvLayerView> layers;
+    std::vector<ops::StateView> states;
   };
 
   Workspace& workspace(std::int32_t rows) {

@@ -17,8 +17,8 @@ struct Fixture {
       groups.push_back(group);
     }
     const std::int64_t head = 2 * 4 * block * 16;
-    const KvMemory::GroupSpec specs[] = {{&groups[0], 8, head}, {&groups[1], 4, head}};
-    kv = std::move(*KvMemory::create(specs, DType::kF32, block));
+    const KvMemory::GroupSpec specs[] = {{&groups[0], 8, head, block}, {&groups[1], 4, head, block}};
+    kv = std::move(*KvMemory::create(specs, DType::kF32));
   }
   std::vector<model::LayerGroup> groups;
   KvMemory kv;

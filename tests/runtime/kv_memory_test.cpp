@@ -28,8 +28,8 @@ std::size_t resident_bytes(const std::byte* begin, std::size_t bytes) {
 
 TEST(KvMemory, ABlockIsOneRunOfLayersAndHeads) {
   const model::LayerGroup group = two_layers();
-  const KvMemory::GroupSpec spec{.group = &group, .num_blocks = 3, .head_bytes = 4096};
-  const auto kv = KvMemory::create({&spec, 1}, DType::kF16, 16);
+  const KvMemory::GroupSpec spec{.group = &group, .num_blocks = 3, .head_bytes = 4096, .block_tokens = 16};
+  const auto kv = KvMemory::create({&spec, 1}, DType::kF16);
   ASSERT_TRUE(kv);
   EXPECT_EQ(kv->block_stride(0), 4 * 4096);
   ASSERT_EQ(kv->layers(0).size(), 2U);
@@ -38,10 +38,27 @@ TEST(KvMemory, ABlockIsOneRunOfLayersAndHeads) {
   EXPECT_EQ(kv->layers(0)[1].v_offset, 2048);
 }
 
+TEST(KvMemory, ABlockOfStatesIsOneRunOfLayers) {
+  model::LayerGroup group;
+  group.kind = model::StateKind::kRecurrent;
+  group.layers = {0, 1, 3};
+  group.state_bytes = 640;
+  const KvMemory::GroupSpec spec{.group = &group, .num_blocks = 4, .head_bytes = 0, .block_tokens = 128};
+  const auto kv = KvMemory::create({&spec, 1}, DType::kF16);
+  ASSERT_TRUE(kv);
+  EXPECT_EQ(kv->block_stride(0), 3 * 640);
+  EXPECT_EQ(kv->block_tokens(0), 128);
+  EXPECT_TRUE(kv->layers(0).empty());
+  ASSERT_EQ(kv->states(0).size(), 3U);
+  EXPECT_EQ(kv->states(0)[2].base - kv->base(0), 2 * 640);
+  EXPECT_EQ(kv->states(0)[2].block_stride, 3 * 640);
+  EXPECT_EQ(kv->states(0)[2].block_tokens, 128);
+}
+
 TEST(KvMemory, AnIdlePoolCostsWhatItsFirstBlocksTake) {
   const model::LayerGroup group = two_layers();
-  const KvMemory::GroupSpec spec{.group = &group, .num_blocks = 4000, .head_bytes = 64 << 10};  // 1 GB
-  const auto kv = KvMemory::create({&spec, 1}, DType::kF16, 16);
+  const KvMemory::GroupSpec spec{.group = &group, .num_blocks = 4000, .head_bytes = 64 << 10, .block_tokens = 16};  // 1 GB
+  const auto kv = KvMemory::create({&spec, 1}, DType::kF16);
   ASSERT_TRUE(kv);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(kv->base(0)) % Pages::kHuge, 0U);
   std::memset(kv->base(0), 1, static_cast<std::size_t>(kv->block_stride(0)) * 9);
@@ -53,8 +70,8 @@ TEST(KvMemory, AnIdlePoolCostsWhatItsFirstBlocksTake) {
 TEST(KvMemory, SizesThatCannotBeAreRefused) {
   const model::LayerGroup group = two_layers();
   for (const std::int64_t blocks : {std::int64_t{1} << 40, std::numeric_limits<std::int64_t>::max() / 4096}) {
-    const KvMemory::GroupSpec spec{.group = &group, .num_blocks = blocks, .head_bytes = 64 << 10};
-    const auto kv = KvMemory::create({&spec, 1}, DType::kF16, 16);
+    const KvMemory::GroupSpec spec{.group = &group, .num_blocks = blocks, .head_bytes = 64 << 10, .block_tokens = 16};
+    const auto kv = KvMemory::create({&spec, 1}, DType::kF16);
     ASSERT_FALSE(kv);
     EXPECT_EQ(kv.error().code, ErrorCode::kOutOfMemory);
   }

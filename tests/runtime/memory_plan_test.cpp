@@ -114,6 +114,59 @@ TEST(MemoryPlan, TooSmallIsOneSentence) {
   EXPECT_FALSE(plan_memory(c, Recipe::kF32, s, f16(s), 1000));
 }
 
+model::LayerGroup states(std::int64_t bytes, std::int32_t layers) {
+  model::LayerGroup g;
+  g.kind = model::StateKind::kRecurrent;
+  g.state_bytes = bytes;
+  for (std::int32_t i = 0; i < layers; ++i) g.layers.push_back(i);
+  return g;
+}
+
+TEST(MemoryPlan, SnapshotsAreAsFarApartAsTheirBytesAreWorth) {
+  // 4 layers x 2 heads x 64 x 2 planes x 2 bytes = 2 KiB a token beside states of different sizes.
+  for (const auto& [bytes, tokens] :
+       {std::pair{64 << 10, 64}, {(2 << 10) * 65, 128}, {(2 << 10) * 200, 256}, {64 << 20, 512}}) {
+    const auto s = shape({group(0, 4), states(bytes, 1)});
+    Config c;
+    c.kv.memory_bytes = 4 * kGiB;
+    const auto p = plan_memory(c, Recipe::kF32, s, f16(s), 64 * kGiB);
+    ASSERT_TRUE(p) << p.error().message;
+    EXPECT_EQ(p->group_tokens, (std::vector<std::int32_t>{16, tokens})) << bytes;
+    EXPECT_EQ(p->block_tokens, 16);
+    EXPECT_EQ(p->block_bytes[1], bytes);
+    EXPECT_EQ(p->kv_bytes_per_token, static_cast<std::uint64_t>(2048 + (bytes + tokens - 1) / tokens));
+  }
+}
+
+TEST(MemoryPlan, StatesGetAtMostHalfOfThePool) {
+  const auto s = shape({group(0, 4), states(1 << 20, 3)});
+  Config c;
+  c.kv.memory_bytes = 256 << 20;
+  c.scheduler.max_num_seqs = 64;
+  const auto p = plan_memory(c, Recipe::kF32, s, f16(s), kGiB);
+  ASSERT_TRUE(p);
+  EXPECT_EQ(p->num_blocks[1], (128 << 20) / (3 << 20));
+  EXPECT_LE(sum_kv(*p), c.kv.memory_bytes);
+  c.scheduler.max_num_seqs = 2;
+  EXPECT_EQ(plan_memory(c, Recipe::kF32, s, f16(s), kGiB)->num_blocks[1], 2 * kStatesPerSequence);
+  c.kv.memory_bytes = 2 << 20;  // not one state
+  const auto none = plan_memory(c, Recipe::kF32, s, f16(s), kGiB);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::kOutOfMemory);
+}
+
+TEST(MemoryPlan, AModelWithoutAttentionHasBlocksAsLongAsItsInterval) {
+  const auto s = shape({states(1 << 20, 3)});
+  Config c;
+  c.kv.memory_bytes = 100 << 20;
+  const auto p = plan_memory(c, Recipe::kF32, s, f16(s), kGiB);
+  ASSERT_TRUE(p);
+  EXPECT_EQ(p->block_tokens, kMostInterval);
+  EXPECT_EQ(p->group_tokens, std::vector<std::int32_t>{512});
+  EXPECT_EQ(p->num_blocks[0], 33);
+  EXPECT_EQ(p->max_model_len, 4096);
+}
+
 TEST(MemoryPlan, LongerThanTheModelIsAWarning) {
   const auto s = shape({group(0, 4)}, 256);
   Config c;
@@ -168,11 +221,6 @@ TEST(MemoryPlan, RefusesBadOptions) {
   p = plan_memory(c, Recipe::kF32, s, f16(s), kGiB);
   ASSERT_FALSE(p);
   EXPECT_EQ(p.error().param, "scheduler.max_num_batched_tokens");
-  auto recurrent = shape({group(0, 4)});
-  recurrent.groups[0].kind = model::StateKind::kRecurrent;
-  p = plan_memory(Config{}, Recipe::kF32, recurrent, f16(recurrent), kGiB);
-  ASSERT_FALSE(p);
-  EXPECT_EQ(p.error().code, ErrorCode::kUnsupported);
 }
 
 /// A made-up root directory with /proc and cgroup files.

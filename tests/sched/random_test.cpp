@@ -33,7 +33,13 @@ struct Totals {
 std::vector<std::vector<FakeGroup>> group_sets(std::int32_t b) {
   // Pools just above what one longest sequence needs, so that sequences fight.
   const std::int64_t full = 160 / b + 3;
-  return {{{0, full}}, {{24, 12}}, {{0, full}, {40, 14}}, {{20, 10}, {0, full}, {0, full + 2}}};
+  return {{{0, full}},
+          {{24, 12}},
+          {{0, full}, {40, 14}},
+          {{20, 10}, {0, full}, {0, full + 2}},
+          {{0, full}, {0, 7, 2}},             // states, a snapshot for every second block
+          {{0, 9, 1}},                        // states alone
+          {{0, 8, 3}, {24, 12}, {0, full}}};
 }
 
 class RandomSchedules : public ::testing::TestWithParam<std::tuple<int, int, int, bool>> {};

@@ -81,11 +81,12 @@ TEST(Tiers, RandomRunsWithFaults) {
   for (int depth : {0, 1, 2}) {
     for (const auto mode :
          {sched::RestoreMode::kAuto, sched::RestoreMode::kReload, sched::RestoreMode::kBoth}) {
-      for (const bool window : {false, true}) {
+      for (const int second : {0, 1, 2}) {  // alone; with a window; with states
         for (const bool faults : {false, true}) {
           SimConfig c = tight(depth);
           c.tiers.planner.mode = mode;
-          if (window) c.groups.push_back({24, 16});
+          if (second == 1) c.groups.push_back({24, 16});
+          if (second == 2) c.groups.push_back({0, 11, 2});
           if (faults) add_faults(c);
           run_seeds(c, seed, runs, totals);
           if (HasFailure()) return;

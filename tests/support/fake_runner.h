@@ -89,6 +89,9 @@ class Truth {
 struct FakeGroup {
   std::int32_t window = 0;  ///< 0 = full attention
   std::int64_t num_blocks = 0;
+  std::int32_t interval = 0;  ///< above 0: recurrent, a block of states spans so many logical blocks
+
+  std::int32_t span(std::int32_t block_tokens) const { return std::max(interval, 1) * block_tokens; }
 };
 
 /// Does the plan name a block, in a table or a copy, for which `is(group, block)`?
@@ -113,7 +116,7 @@ class FakeDevice {
   FakeDevice(std::vector<FakeGroup> groups, std::int32_t block_tokens, std::int32_t vocab)
       : groups_(std::move(groups)), block_tokens_(block_tokens), vocab_(vocab) {
     for (const FakeGroup& g : groups_) {
-      memory_.emplace_back(static_cast<std::size_t>(g.num_blocks * block_tokens), kPoison);
+      memory_.emplace_back(static_cast<std::size_t>(g.num_blocks * g.span(block_tokens)), kPoison);
       fill_.emplace_back(static_cast<std::size_t>(g.num_blocks), 0);
     }
   }
@@ -126,20 +129,23 @@ class FakeDevice {
 
   /// A freed block holds nothing any more.
   void poison(std::int32_t group, BlockId b) {
-    for (std::int32_t j = 0; j < block_tokens_; ++j) slot(group, b, j) = kPoison;
+    for (std::int32_t j = 0; j < span(group); ++j) slot(group, b, j) = kPoison;
     fill_[at(group)][at(b)] = 0;
   }
 
-  // -- for tiers
+  // -- for tiers; of a block of states, what its last logical block left
   std::vector<std::uint64_t> content(std::int32_t group, BlockId b) const {
-    const auto begin = memory_[at(group)].begin() + b * block_tokens_;
-    return {begin, begin + block_tokens_};
+    const auto end = memory_[at(group)].begin() + (b + 1) * span(group);
+    return {end - block_tokens_, end};
   }
   /// The bytes of a whole block; empty: rubbish that nobody may read.
   void fill(std::int32_t group, BlockId b, const std::vector<std::uint64_t>& content) {
     const auto n = static_cast<std::int32_t>(content.size());
-    for (std::int32_t j = 0; j < block_tokens_; ++j) slot(group, b, j) = j < n ? content[at(j)] : kRubbish;
-    fill_[at(group)][at(b)] = n;
+    const std::int32_t before = span(group) - block_tokens_;
+    for (std::int32_t j = 0; j < before; ++j) slot(group, b, j) = kRubbish;
+    for (std::int32_t j = 0; j < block_tokens_; ++j)
+      slot(group, b, before + j) = j < n ? content[at(j)] : kRubbish;
+    fill_[at(group)][at(b)] = n == 0 ? 0 : before + n;
   }
 
   sched::StepResult execute(const sched::StepPlan& plan) {
@@ -171,8 +177,9 @@ class FakeDevice {
     return static_cast<std::size_t>(i);
   }
   std::uint64_t& slot(std::int32_t g, BlockId b, std::int32_t j) {
-    return memory_[at(g)][at(b * block_tokens_ + j)];
+    return memory_[at(g)][at(b * span(g) + j)];
   }
+  std::int32_t span(std::int32_t g) const { return groups_[at(g)].span(block_tokens_); }
   void error(std::string what) {
     if (errors_.size() < 20) errors_.push_back("step " + std::to_string(steps_) + ": " + std::move(what));
   }
@@ -230,21 +237,24 @@ class FakeDevice {
  private:
   BlockId block(const sched::StepPlan& plan, const sched::PlanItem& item, std::int32_t g,
                 std::int32_t p) const {
-    return plan.block_ids[at(plan.tables[at(item.table_offset + g)].offset + p / block_tokens_)];
+    return plan.block_ids[at(plan.tables[at(item.table_offset + g)].offset + p / span(g))];
   }
 
   void check_reads(const sched::StepPlan& plan, const sched::PlanItem& item, std::int32_t g) {
     const auto it = sequences_.find(item.seq);
     if (it == sequences_.end()) return;
     const std::int32_t end = item.start + item.count;
-    if (plan.tables[at(item.table_offset + g)].length != (end + block_tokens_ - 1) / block_tokens_) {
+    if (plan.tables[at(item.table_offset + g)].length != (end + span(g) - 1) / span(g)) {
       return error("table of wrong length");
     }
-    const std::int32_t window = groups_[at(g)].window;
+    const bool recurrent = groups_[at(g)].interval > 0;
+    const std::int32_t window = recurrent ? 2 : groups_[at(g)].window;
     for (std::int32_t p = window == 0 ? 0 : std::max(0, item.start - window + 1); p < item.start; ++p) {
       const BlockId b = block(plan, item, g, p);
       if (b == kNoBlock) return error("reads a block that left the window");
-      if (slot(g, b, p % block_tokens_) != it->second.truth.content(p)) {
+      if (recurrent && fill_[at(g)][at(b)] != p % span(g) + 1)
+        return error("the state is not that of position " + std::to_string(p));
+      if (slot(g, b, p % span(g)) != it->second.truth.content(p)) {
         return error("group " + std::to_string(g) + " reads wrong content at position " + std::to_string(p));
       }
     }
@@ -252,7 +262,7 @@ class FakeDevice {
 
   void write(const sched::StepPlan& plan, const sched::PlanItem& item, std::int32_t g, State& s) {
     for (std::int32_t p = item.start; p < item.start + item.count; ++p) {
-      const std::int32_t j = p % block_tokens_;
+      const std::int32_t j = p % span(g);
       const BlockId b = block(plan, item, g, p);
       if (b == kNoBlock) return error("writes to no block");
       if (j == 0) poison(g, b);  // a new life: whatever it held is gone

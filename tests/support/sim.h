@@ -66,8 +66,11 @@ struct SimConfig {
     c.kv.key = key;
     c.kv.eviction = eviction;
     for (const FakeGroup& g : groups) {
-      c.kv.groups.push_back({g.window > 0 ? kv::GroupKind::kSlidingWindow : kv::GroupKind::kFull, g.window,
-                             g.num_blocks, static_cast<std::int64_t>(tier.part_bytes)});
+      const auto kind = g.interval > 0 ? kv::GroupKind::kRecurrent
+                        : g.window > 0 ? kv::GroupKind::kSlidingWindow
+                                       : kv::GroupKind::kFull;
+      c.kv.groups.push_back({kind, g.window, g.num_blocks, static_cast<std::int64_t>(tier.part_bytes),
+                             std::max(g.interval, 1)});
     }
     c.key_root = "fake";
     c.tiers = tiers;
@@ -598,22 +601,24 @@ class Sim {
   void check_writes(const sched::StepPlan& p, const sched::PlanItem& i, std::int32_t g,
                     std::set<std::pair<std::int32_t, BlockId>>& written) {
     const auto table = p.tables[static_cast<std::size_t>(i.table_offset + g)];
-    for (std::int32_t index = i.start / config_.block_tokens; index < table.length; ++index) {
+    const std::int32_t span = scheduler_.kv().span(g);
+    for (std::int32_t index = i.start / span; index < table.length; ++index) {
       const BlockId b = p.block_ids[static_cast<std::size_t>(table.offset + index)];
-      const bool copied = index == i.start / config_.block_tokens && written.contains({g, b});
+      const bool copied = index == i.start / span && written.contains({g, b});
       EXPECT_TRUE(copied || written.insert({g, b}).second) << "two writers of one block in one step";
-      EXPECT_LE(scheduler_.kv().pool(g)[b].refs, 1 + twins(p, i, index)) << "written while shared";
-      if (index * config_.block_tokens < i.start) continue;
+      EXPECT_LE(scheduler_.kv().pool(g)[b].refs, 1 + twins(p, i, index, span)) << "written while shared";
+      if (index * span < i.start) continue;
       for (const auto& other : outstanding_)
         EXPECT_FALSE(names(other, g, b)) << "reused under a running step";
     }
   }
 
   /// Other items that compute the same block in this step: they may share ours from the next step on.
-  std::int32_t twins(const sched::StepPlan& p, const sched::PlanItem& i, std::int32_t index) const {
+  static std::int32_t twins(const sched::StepPlan& p, const sched::PlanItem& i, std::int32_t index,
+                            std::int32_t span) {
     std::int32_t n = 0;
     for (const auto& other : p.items) {
-      const std::int32_t begin = index * config_.block_tokens, end = begin + config_.block_tokens;
+      const std::int32_t begin = index * span, end = begin + span;
       if (other.seq != i.seq && other.start < end && other.start + other.count >= end) ++n;
     }
     return n;
