@@ -28,6 +28,36 @@ constexpr Packing packing(Recipe recipe) {
   return recipe == Recipe::kBF16 ? Packing::kBF16Pairs : Packing::kStored;
 }
 
+// Converted blocks. What is not stored in a type that the kernels read becomes, when it is loaded, blocks of
+// 32 weights of one of these types, which hold every weight exactly: with one rounding for the product and
+// one for the sum, all in f32,
+//
+//   W[e] = scale[h] * code[e]   or   scale[h] * code[e] + minimum[h],   h = 0 or, per 16, e / 16
+//
+// A block of a row is a run of 32-bit words: its scales, its minima, its codes.
+//
+//   kS8Per16     scale[2] f32;                codes s8[32]
+//   kS8Min       scale f32, minimum f32;      codes s8[32]
+//   kU5Min       scale f32, minimum f32;      nibbles, then bits: code = nibble + 16 bit
+//   kU4Min       scale f32, minimum f32;      nibbles
+//   kU2MinPer16  d f16, m f16, s u8[2], t u8[2]; pairs.  scale[h] = d * s[h], minimum[h] = -(m * t[h])
+//   kS3Per16     scale[2] f32;                pairs, then bits: code = pair + 4 bit - 4
+//   kIQ4         scale f32;                   nibbles, code = IQ4 table[nibble]
+//   kFP4         scale f32;                   nibbles, code = FP4 table[nibble], twice what e2m1 says; no -0
+//   kFP4Per16    scale[2] f32;                the same
+//   kFP8         scale f32;                   e4m3fn[32]; a NaN among them is not allowed (scale NaN instead)
+//
+//   nibbles: byte j (0 .. 15) holds element j in its low half and element j + 16 in its high one
+//   pairs: bits 2 (e / 4 mod 4) and the one above, of byte e mod 4 of word e / 16
+//   bits: bit e / 4 of byte e mod 4
+//
+// In recipe int8 they are multiplied as Q types are, except kFP8, whose codes are no integers: as in f32.
+
+/// Of kIQ4 and of kFP4.
+inline constexpr std::int8_t kIQ4Table[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                              1,    13,   25,  38,  53,  69,  89,  113};
+inline constexpr std::int8_t kFP4Table[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
 /// A weight matrix [n, k] (y = W x) in the back end's own layout. Plain view; whoever called `pack` owns
 /// `data`.
 struct PackedWeight {
@@ -39,7 +69,7 @@ struct PackedWeight {
 };
 
 struct PackParams {
-  const void* src;    ///< [n] rows of k/block_elements(dtype) blocks, ggml byte layout, any alignment
+  const void* src;    ///< [n] rows of k/block_elements(dtype) blocks, ggml's bytes or converted; any alignment
   std::int32_t n, k;  ///< k divisible by block_elements(dtype)
   DType dtype;
   void* dst;  ///< packed_bytes(dtype, n, k, packing) bytes, 64-byte aligned
@@ -61,7 +91,8 @@ struct EmbedParams {
 enum class Form : std::uint8_t { kF32, kInt8 };
 
 constexpr Form prepared_form(Recipe recipe, DType weight) {
-  return recipe == Recipe::kInt8 && block_elements(weight) > 1 ? Form::kInt8 : Form::kF32;
+  return recipe == Recipe::kInt8 && block_elements(weight) > 1 && weight != DType::kFP8 ? Form::kInt8
+                                                                                        : Form::kF32;
 }
 
 /// out[r, i] = x[r, i] / sqrt(mean_j x[r, j]^2 + eps) * (weight[i] + weight_offset).
@@ -494,6 +525,15 @@ struct GumbelFilterParams {
   std::int32_t* hits;  ///< [64 * num_blocks]: ids, ascending within a block
 };
 
+/// out[r, j] = x[r, order[j]]: what a matrix reads whose columns are packed in another order.
+struct GatherColumnsParams {
+  const float* x;  ///< [R, K], row stride x_stride floats
+  std::int64_t x_stride;
+  std::int32_t rows, dim;
+  const std::int32_t* order;  ///< [K], each in [0, K)
+  float* out;                 ///< [R, K] dense; not x
+};
+
 /// Copies whole blocks (every layer, head and plane) inside one group's arena.
 struct BlockCopyParams {
   std::byte* base;
@@ -568,6 +608,7 @@ struct OpTable {
   void (*gated_norm)(Stream&, const GatedNormParams&);
   void (*row_stats)(Stream&, const RowStatsParams&);
   std::int32_t (*gumbel_filter)(const GumbelFilterParams&);  ///< the number of hits
+  void (*gather_columns)(Stream&, const GatherColumnsParams&);
   void (*copy_blocks)(Stream&, const BlockCopyParams&);
   void (*all_reduce)(Stream&, const AllReduceParams&);
 };

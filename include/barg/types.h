@@ -24,8 +24,31 @@ enum class StepId : std::uint64_t {};
 
 /// How numbers are stored. The Q types are ggml blocks of 32 elements (`block_elements`), for weights only.
 /// kF8E4M3 (fp8, e4m3fn) and kI8 are for K and V only: codes, and behind them a f32 scale for each token of
-/// a head.
-enum class DType : std::uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kF8E4M3, kI8 };
+/// a head. From kS8Per16 on: blocks of 32 weights into which every other format is converted when it is loaded
+/// (kernels/ops.h, Converted blocks).
+enum class DType : std::uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kF8E4M3,
+  kI8,
+  kS8Per16,
+  kS8Min,
+  kU5Min,
+  kU4Min,
+  kU2MinPer16,
+  kS3Per16,
+  kIQ4,
+  kFP4,
+  kFP4Per16,
+  kFP8
+};
+
+/// The formats of weights in blocks of 32 that are made at load.
+constexpr bool is_converted(DType t) { return t >= DType::kS8Per16; }
 
 /// A KV type whose elements are codes to be multiplied by a scale of their token and head.
 constexpr bool has_token_scales(DType t) { return t == DType::kF8E4M3 || t == DType::kI8; }
@@ -42,7 +65,7 @@ enum class Recipe : std::uint8_t { kF32, kInt8, kBF16 };
 
 /// Elements per storage block (1 for float types).
 constexpr std::size_t block_elements(DType t) {
-  return (t == DType::kQ8_0 || t == DType::kQ4_0 || t == DType::kQ4_1) ? 32 : 1;
+  return (t == DType::kQ8_0 || t == DType::kQ4_0 || t == DType::kQ4_1 || is_converted(t)) ? 32 : 1;
 }
 
 /// Bytes per storage block of `block_elements(t)` elements.
@@ -56,6 +79,16 @@ constexpr std::size_t block_bytes(DType t) {
     case DType::kQ4_1: return 20;  // f16 scale, f16 minimum, 16 bytes of nibbles
     case DType::kF8E4M3: return 1;
     case DType::kI8: return 1;
+    case DType::kS8Per16: return 40;    // 2 scales, 32 bytes
+    case DType::kS8Min: return 40;      // scale, minimum, 32 bytes
+    case DType::kU5Min: return 28;      // scale, minimum, 16 bytes of nibbles, 4 of fifth bits
+    case DType::kU4Min: return 24;      // scale, minimum, 16 bytes of nibbles
+    case DType::kU2MinPer16: return 16; // 2 f16, 4 factors of a byte, 8 bytes of pairs of bits
+    case DType::kS3Per16: return 20;    // 2 scales, 8 bytes of pairs of bits, 4 of third bits
+    case DType::kIQ4: return 20;        // scale, 16 bytes of nibbles
+    case DType::kFP4: return 20;
+    case DType::kFP4Per16: return 24;   // 2 scales, 16 bytes of nibbles
+    case DType::kFP8: return 36;        // scale, 32 bytes
   }
   return 0;
 }
@@ -70,6 +103,16 @@ constexpr const char* dtype_name(DType t) {
     case DType::kQ4_1: return "q4_1";
     case DType::kF8E4M3: return "fp8";
     case DType::kI8: return "int8";
+    case DType::kS8Per16: return "s8_per_16";
+    case DType::kS8Min: return "s8_min";
+    case DType::kU5Min: return "u5_min";
+    case DType::kU4Min: return "u4_min";
+    case DType::kU2MinPer16: return "u2_min_per_16";
+    case DType::kS3Per16: return "s3_per_16";
+    case DType::kIQ4: return "iq4";
+    case DType::kFP4: return "fp4";
+    case DType::kFP4Per16: return "fp4_per_16";
+    case DType::kFP8: return "fp8_e4m3";
   }
   return "?";
 }

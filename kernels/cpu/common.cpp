@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "cpu/layout.h"
+#include "cpu/pool.h"
 
 namespace barg::ops::cpu {
 std::size_t prepared_bytes(std::int32_t rows, std::int32_t k, Recipe recipe) {
@@ -13,6 +14,17 @@ std::size_t kv_head_bytes(DType type, std::int32_t block_tokens, std::int32_t he
   const std::size_t scale = has_token_scales(type) ? sizeof(float) : 0;
   return 2 * static_cast<std::size_t>(block_tokens) *
          (static_cast<std::size_t>(head_dim) * element_bytes(type) + scale);
+}
+
+void gather_columns(Stream& stream, const GatherColumnsParams& p) {
+  const auto one_row = [](void* context, int row) {
+    const auto& g = *static_cast<const GatherColumnsParams*>(context);
+    const float* x = g.x + row * g.x_stride;
+    float* out = g.out + std::int64_t{row} * g.dim;
+    for (std::int32_t j = 0; j < g.dim; ++j) out[j] = x[g.order[j]];
+  };
+  GatherColumnsParams params = p;
+  stream.pool.run(p.rows, one_row, &params);
 }
 
 void copy_blocks(Stream&, const BlockCopyParams& p) {

@@ -9,6 +9,7 @@
 //   q8_0             [16] f16 scale,                [8][16][4] s8       unit (g, c): elements 4g .. 4g+3
 //   q4_0             [16] f16 scale,                [4][16][4] bytes    low nibbles: units g,
 //   q4_1             [16] f16 scale, [16] f16 min,  [4][16][4] bytes    high nibbles: units g + 4
+//   converted        [words of the block (ops.h)][16] u32
 //
 // The number of bytes is that of the file, so packing costs no memory traffic.
 //
@@ -25,6 +26,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cpu/blocks.h"
 #include "math.h"
 #include "ops.h"
 
@@ -39,32 +41,14 @@ inline constexpr std::uint32_t kFeatures = kFeatureNorms | kFeatureActivations |
                                            kFeatureExperts | kFeatureLatent | kFeatureSinks |
                                            kFeatureRecurrent;
 
-static constexpr bool is_quantised(DType t) {
-  return t == DType::kQ8_0 || t == DType::kQ4_0 || t == DType::kQ4_1;
-}
+static constexpr bool is_quantised(DType t) { return block_elements(t) == kQuantBlock; }
 
 static constexpr int num_panels(std::int32_t n) { return (n + kPanel - 1) / kPanel; }
 
 /// Bytes of `k` consecutive k of one panel; k is a multiple of the block size.
 static constexpr std::size_t panel_bytes(DType t, std::int32_t k) {
-  switch (t) {
-    case DType::kF32:
-      return std::size_t{64} * k;
-    case DType::kF16:
-      return std::size_t{32} * k;
-    case DType::kBF16:
-      return std::size_t{32} * k;
-    case DType::kQ8_0:
-      return std::size_t{544} * (k / kQuantBlock);
-    case DType::kQ4_0:
-      return std::size_t{288} * (k / kQuantBlock);
-    case DType::kQ4_1:
-      return std::size_t{320} * (k / kQuantBlock);
-    case DType::kF8E4M3:
-    case DType::kI8:
-      break;  // no weights
-  }
-  return 0;
+  if (has_token_scales(t)) return 0;  // no weights
+  return block_bytes(t) * kPanel * (static_cast<std::size_t>(k) / block_elements(t));
 }
 
 static constexpr std::int32_t num_pairs(std::int32_t k) { return k / 2 + k % 2; }
@@ -187,6 +171,7 @@ void pack(Stream& stream, const PackParams& p);
 std::size_t prepared_bytes(std::int32_t rows, std::int32_t k, Recipe recipe);
 std::size_t attention_workspace_bytes(std::int32_t rows, std::int32_t num_q_heads, std::int32_t head_dim);
 std::size_t kv_head_bytes(DType type, std::int32_t block_tokens, std::int32_t head_dim);
+void gather_columns(Stream& stream, const GatherColumnsParams& p);
 void copy_blocks(Stream& stream, const BlockCopyParams& p);
 void all_reduce(Stream& stream, const AllReduceParams& p);
 

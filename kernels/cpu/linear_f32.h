@@ -181,6 +181,46 @@ void chain_quantised(const Part<NP>& part, int count) {
   sums.store(part.acc);
 }
 
+/// The same from converted blocks: scale * code, or + minimum.
+template <class V, DType T, int NP, int MR>
+void chain_converted(const Part<NP>& part, int count) {
+  using S = Sums<V, MR, NP>;
+  using Vec = typename V::Vec;
+  S sums;
+  sums.load(part.acc);
+  const std::byte* w[NP];
+  for (int i = 0; i < NP; ++i) w[i] = part.panel[i];
+  const float* x = part.x;
+  const std::int64_t stride = part.x_stride;
+  for (int b = 0; b < count / kQuantBlock; ++b) {
+    repeat<2>([&](auto half) __attribute__((always_inline)) {
+      Vec scale[S::kColumns];
+      Vec minimum[S::kColumns];
+      repeat<S::kColumns>([&](auto c) __attribute__((always_inline)) {
+        const std::byte* block = w[c / S::kVecs] + c % S::kVecs * V::kWidth * 4;
+        scale[c] = V::template scales<T>(block, half);
+        if constexpr (has_minimum(T)) minimum[c] = V::template minima<T>(block, half);
+      });
+      repeat<4>([&](auto u) __attribute__((always_inline)) {
+        typename V::Ints unit[S::kColumns];
+        repeat<S::kColumns>([&](auto c) __attribute__((always_inline)) {
+          unit[c] = V::template codes<T>(w[c / S::kVecs] + c % S::kVecs * V::kWidth * 4, half * 4 + u);
+        });
+        repeat<4>([&](auto i) __attribute__((always_inline)) {
+          sums.step(
+              x + i, stride, [&](auto c) __attribute__((always_inline)) {
+                const Vec value = V::mul(scale[c], V::template code<T>(unit[c], i));
+                return has_minimum(T) ? V::add(value, minimum[c]) : value;
+              });
+        });
+        x += 4;
+      });
+    });
+    for (int i = 0; i < NP; ++i) w[i] += panel_bytes(T, kQuantBlock);
+  }
+  sums.store(part.acc);
+}
+
 /// Calls Chain::run<rows>, rows in 1 .. MR.
 template <class Chain, int MR, int NP>
 void with_rows(const Part<NP>& part, int rows, int count) {
@@ -205,11 +245,54 @@ struct QuantisedChain {
   }
 };
 
+template <class V, DType T>
+struct ConvertedChain {
+  template <int MR, int NP>
+  static void run(const Part<NP>& part, int count) {
+    chain_converted<V, T, NP, MR>(part, count);
+  }
+};
+
+/// f(Type<T>{}) of a converted type.
+template <DType T>
+struct Type {
+  static constexpr DType kType = T;
+};
+template <class F>
+void with_converted(DType type, F&& f) {
+  switch (type) {
+    case DType::kS8Per16:
+      return f(Type<DType::kS8Per16>{});
+    case DType::kS8Min:
+      return f(Type<DType::kS8Min>{});
+    case DType::kU5Min:
+      return f(Type<DType::kU5Min>{});
+    case DType::kU4Min:
+      return f(Type<DType::kU4Min>{});
+    case DType::kU2MinPer16:
+      return f(Type<DType::kU2MinPer16>{});
+    case DType::kS3Per16:
+      return f(Type<DType::kS3Per16>{});
+    case DType::kIQ4:
+      return f(Type<DType::kIQ4>{});
+    case DType::kFP4:
+      return f(Type<DType::kFP4>{});
+    case DType::kFP4Per16:
+      return f(Type<DType::kFP4Per16>{});
+    case DType::kFP8:
+      return f(Type<DType::kFP8>{});
+    default:
+      break;
+  }
+}
+
 // --- few rows --------------------------------------------------------------------------------------------
 
 template <class V, int NP>
 constexpr int direct_rows(DType type) {
   constexpr int kMax = V::max_rows(NP);
+  if (is_converted(type))
+    return 1;  // more rows share a tile: ten types times their shapes take long to compile
   return is_quantised(type) && kMax > kQuantisedRows ? kQuantisedRows : kMax;
 }
 
@@ -231,9 +314,9 @@ void multiply_rows(DType type, const Part<NP>& part, int rows, int count) {
       return with_rows<QuantisedChain<V, DType::kQ4_0>, kMaxQuantised>(part, rows, count);
     case DType::kQ4_1:
       return with_rows<QuantisedChain<V, DType::kQ4_1>, kMaxQuantised>(part, rows, count);
-    case DType::kF8E4M3:
-    case DType::kI8:
-      break;  // no weights
+    default:
+      return with_converted(type,
+                            [&](auto t) { with_rows<ConvertedChain<V, t.kType>, 1>(part, rows, count); });
   }
 }
 
@@ -264,6 +347,24 @@ void dequantise(const std::byte* block, int count, float* tile) {
   }
 }
 
+template <class V, DType T>
+void dequantise_converted(const std::byte* block, int count, float* tile) {
+  for (int k = 0; k < count; k += kQuantBlock, block += panel_bytes(T, kQuantBlock)) {
+    for (int c = 0; c < kPanel; c += V::kWidth) {
+      repeat<8>([&](auto g) __attribute__((always_inline)) {
+        constexpr int kHalf = g / 4;
+        const typename V::Vec scale = V::template scales<T>(block + c * 4, kHalf);
+        const typename V::Ints unit = V::template codes<T>(block + c * 4, g);
+        repeat<4>([&](auto i) __attribute__((always_inline)) {
+          typename V::Vec w = V::mul(scale, V::template code<T>(unit, i));
+          if constexpr (has_minimum(T)) w = V::add(w, V::template minima<T>(block + c * 4, kHalf));
+          V::store(tile + (k + g * 4 + i) * kPanel + c, w);
+        });
+      });
+    }
+  }
+}
+
 template <class V>
 void fill_tile(DType type, const std::byte* src, int count, float* tile) {
   switch (type) {
@@ -273,8 +374,8 @@ void fill_tile(DType type, const std::byte* src, int count, float* tile) {
       return dequantise<V, DType::kQ4_0>(src, count, tile);
     case DType::kQ4_1:
       return dequantise<V, DType::kQ4_1>(src, count, tile);
-    default:
-      return;  // floats are read in place
+    default:  // floats are read in place
+      return with_converted(type, [&](auto t) { dequantise_converted<V, t.kType>(src, count, tile); });
   }
 }
 
@@ -342,7 +443,8 @@ void multiply(const F32Item& item) {
       V::store(item.acc + r * kAccStride + c, V::set1(0.0f));
     }
   }
-  if (item.rows <= V::max_rows(4) && (V::kWideQuantised || !is_quantised(item.type))) {
+  const int wide = is_converted(item.type) ? 1 : V::max_rows(4);
+  if (item.rows <= wide && (V::kWideQuantised || !is_quantised(item.type))) {
     if (item.panels == 4) return multiply_panels<V, 4>(item, 0);
     if (item.panels == 3) return multiply_panels<V, 3>(item, 0);
   }

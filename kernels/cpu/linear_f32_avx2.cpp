@@ -1,5 +1,6 @@
 // linear and gated_linear, recipe f32, AVX2. The order of operations is in linear_f32.h.
 #include "cpu/avx2.h"
+#include "cpu/blocks_avx2.h"
 #include "cpu/linear_f32.h"
 #include "cpu/quantise_avx2.h"
 
@@ -48,6 +49,25 @@ struct Avx2 {
     const Ints top = _mm256_setr_epi32(at, at | 4 << 24, at | 8 << 24, at | 12 << 24, at, at | 4 << 24,
                                        at | 8 << 24, at | 12 << 24);
     return _mm256_cvtepi32_ps(_mm256_shuffle_epi8(bytes, top));
+  }
+
+  // Converted blocks.
+  template <DType T>
+  static Ints codes(const std::byte* block, int g) {
+    const Ints codes = converted_codes<T>(block, g);
+    return code_offset(T) == 0 ? codes : _mm256_sub_epi8(codes, _mm256_set1_epi8(code_offset(T)));
+  }
+  template <DType T>
+  static Vec code(Ints codes, int i) {
+    return converted_number<T>(codes, i);
+  }
+  template <DType T>
+  static Vec scales(const std::byte* block, int half) {
+    return converted_scales<T>(block, half);
+  }
+  template <DType T>
+  static Vec minima(const std::byte* block, int half) {
+    return converted_minima<T>(block, half);
   }
 
   static void quantise(const Vec* v, const QuantisedRows& out, std::int64_t row, int b) {

@@ -1,4 +1,5 @@
 // linear and gated_linear, recipe f32, AVX-512. The order of operations is in linear_f32.h.
+#include "cpu/blocks_avx512.h"
 #include "cpu/linear_avx512.h"
 // Needs the lanes above.
 #include "cpu/linear_f32.h"
@@ -34,6 +35,25 @@ struct Avx512 : Avx512Lanes {
     const int at = i << 24 | 0x808080;  // 0x80: a zero
     const Ints top = _mm512_set4_epi32(at | 12 << 24, at | 8 << 24, at | 4 << 24, at);
     return _mm512_cvtepi32_ps(_mm512_shuffle_epi8(bytes, top));
+  }
+
+  // Converted blocks.
+  template <DType T>
+  static Ints codes(const std::byte* block, int g) {
+    const Ints codes = converted_codes<T>(block, g);
+    return code_offset(T) == 0 ? codes : _mm512_sub_epi8(codes, _mm512_set1_epi8(code_offset(T)));
+  }
+  template <DType T>
+  static Vec code(Ints codes, int i) {
+    return converted_number<T>(codes, i);
+  }
+  template <DType T>
+  static Vec scales(const std::byte* block, int half) {
+    return converted_scales<T>(block, half);
+  }
+  template <DType T>
+  static Vec minima(const std::byte* block, int half) {
+    return converted_minima<T>(block, half);
   }
 };
 

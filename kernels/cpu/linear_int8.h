@@ -33,7 +33,8 @@ constexpr std::ptrdiff_t kAhead =
     2560;  ///< bytes: how far ahead of several rows' arithmetic weights are asked for
 
 template <DType T>
-constexpr int kHeaderBytes = (T == DType::kQ4_1 ? 2 : 1) * kPanel * 2;
+constexpr int kHeaderBytes = is_converted(T) ? header_words(T) * kPanel * 4
+                                             : (T == DType::kQ4_1 ? 2 : 1) * kPanel * 2;
 
 /// Asks for the weights that lie `kAhead` behind block b, in these panels or the next ones: hardware
 /// prefetchers restart at every panel and do not keep four streams ahead of many rows of arithmetic.
@@ -70,9 +71,34 @@ void multiply_type(const Panels& panels, const QuantisedRows& x, std::int64_t ro
 
 void multiply(DType type, const Panels& panels, const QuantisedRows& x, std::int64_t row, int rows,
               float* acc) {
-  if (type == DType::kQ8_0) return multiply_type<DType::kQ8_0>(panels, x, row, rows, acc);
-  if (type == DType::kQ4_0) return multiply_type<DType::kQ4_0>(panels, x, row, rows, acc);
-  multiply_type<DType::kQ4_1>(panels, x, row, rows, acc);
+  switch (type) {
+    case DType::kQ8_0:
+      return multiply_type<DType::kQ8_0>(panels, x, row, rows, acc);
+    case DType::kQ4_0:
+      return multiply_type<DType::kQ4_0>(panels, x, row, rows, acc);
+    case DType::kQ4_1:
+      return multiply_type<DType::kQ4_1>(panels, x, row, rows, acc);
+    case DType::kS8Per16:
+      return multiply_type<DType::kS8Per16>(panels, x, row, rows, acc);
+    case DType::kS8Min:
+      return multiply_type<DType::kS8Min>(panels, x, row, rows, acc);
+    case DType::kU5Min:
+      return multiply_type<DType::kU5Min>(panels, x, row, rows, acc);
+    case DType::kU4Min:
+      return multiply_type<DType::kU4Min>(panels, x, row, rows, acc);
+    case DType::kU2MinPer16:
+      return multiply_type<DType::kU2MinPer16>(panels, x, row, rows, acc);
+    case DType::kS3Per16:
+      return multiply_type<DType::kS3Per16>(panels, x, row, rows, acc);
+    case DType::kIQ4:
+      return multiply_type<DType::kIQ4>(panels, x, row, rows, acc);
+    case DType::kFP4:
+      return multiply_type<DType::kFP4>(panels, x, row, rows, acc);
+    case DType::kFP4Per16:
+      return multiply_type<DType::kFP4Per16>(panels, x, row, rows, acc);
+    default:
+      __builtin_trap();  // not in this form (ops.h, prepared_form)
+  }
 }
 
 // --- what becomes of the sums ----------------------------------------------------------------------------

@@ -5,8 +5,10 @@
 // 15 * 127, and the four of a half block fit 16 bits (4 * 2 * 15 * 127 = 15240), so one vpmaddwd per half
 // does. The low nibbles of a packed block are its first half, the high nibbles its second. 8-bit weights need
 // 32-bit sums: |w| as unsigned and the sign moved to the activation for one row, 16-bit pairs and vpmaddwd
-// for several rows (the widening is paid once per panel).
+// for several rows (the widening is paid once per panel). Converted blocks go one way or the other: codes
+// below 32 are unsigned, and four pairs of them fit 16 bits (4 * 2 * 31 * 127 = 31496).
 #include "cpu/avx2.h"
+#include "cpu/blocks_avx2.h"
 #include "cpu/linear_int8.h"
 
 namespace barg::ops::cpu {
@@ -72,8 +74,71 @@ inline FloatPair block_sums(const std::byte* units, const std::int8_t* q, const 
   return {t[0], t[1]};
 }
 
+/// Integer sums of half a block of eight columns.
+template <DType T>
+inline __m256i converted_sum(const std::byte* block, int half, const std::int8_t* q, std::int32_t q_sum) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  __m256i sum = _mm256_setzero_si256();
+#pragma GCC unroll 4
+  for (int u = 0; u < 4; ++u) {
+    const __m256i a = broadcast4(q + half * kHalfBlock + u * 4);
+    const __m256i w = converted_codes<T>(block, half * 4 + u);
+    if constexpr (signed_codes(T)) {
+      const __m256i products = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
+      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(products, ones));
+    } else {
+      sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, a));
+    }
+    asm volatile("" : "+x"(sum));  // see tile_rows
+  }
+  if constexpr (signed_codes(T)) return sum;
+  sum = _mm256_madd_epi16(sum, ones);
+  if constexpr (code_offset(T) != 0) sum = _mm256_sub_epi32(sum, _mm256_set1_epi32(code_offset(T) * q_sum));
+  return sum;
+}
+
+template <DType T>
+void converted_row(const std::byte* panel, const QuantisedRows& x, std::int64_t row, float* out) {
+  __m256 acc[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+  for (int b = 0; b < x.k / kQuantBlock; ++b) {
+    const std::int8_t* q = x.row_q(row) + b * kQuantBlock;
+    const float* d = x.scale + x.half(row, b);
+    const std::int32_t* q_sum = x.sum + x.half(row, b);
+#pragma GCC unroll 2
+    for (int c = 0; c < 2; ++c) {
+      const std::byte* block = panel + panel_bytes(T, b * kQuantBlock) + c * 32;
+      const __m256 s0 = _mm256_cvtepi32_ps(converted_sum<T>(block, 0, q, q_sum[0]));
+      const __m256 s1 = _mm256_cvtepi32_ps(converted_sum<T>(block, 1, q, q_sum[1]));
+      const __m256 t = _mm256_mul_ps(s0, _mm256_set1_ps(d[0]));
+      if constexpr (per_16(T)) {
+        acc[c] = _mm256_fmadd_ps(converted_scales<T>(block, 0), t, acc[c]);
+        if constexpr (has_minimum(T)) {
+          const float minimum_of = static_cast<float>(q_sum[0]) * d[0];
+          acc[c] = _mm256_fmadd_ps(converted_minima<T>(block, 0), _mm256_set1_ps(minimum_of), acc[c]);
+        }
+        acc[c] =
+            _mm256_fmadd_ps(converted_scales<T>(block, 1), _mm256_mul_ps(s1, _mm256_set1_ps(d[1])), acc[c]);
+        if constexpr (has_minimum(T)) {
+          const float minimum_of = static_cast<float>(q_sum[1]) * d[1];
+          acc[c] = _mm256_fmadd_ps(converted_minima<T>(block, 1), _mm256_set1_ps(minimum_of), acc[c]);
+        }
+      } else {
+        acc[c] = _mm256_fmadd_ps(converted_scales<T>(block, 0), _mm256_fmadd_ps(s1, _mm256_set1_ps(d[1]), t),
+                                 acc[c]);
+        if constexpr (has_minimum(T)) {
+          const __m256 scaled_sum = _mm256_set1_ps(x.scaled_sum[x.block(row, b)]);
+          acc[c] = _mm256_fmadd_ps(converted_minima<T>(block, 0), scaled_sum, acc[c]);
+        }
+      }
+    }
+  }
+  _mm256_store_ps(out, acc[0]);
+  _mm256_store_ps(out + 8, acc[1]);
+}
+
 template <DType T>
 void one_row(const std::byte* panel, const QuantisedRows& x, std::int64_t row, float* out) {
+  if constexpr (is_converted(T)) return converted_row<T>(panel, x, row, out);
   __m256 acc[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
   const std::int8_t* q = x.row_q(row);
   for (int b = 0; b < x.k / kQuantBlock; ++b, q += kQuantBlock) {
@@ -99,10 +164,44 @@ struct Tile {
   alignas(64) std::byte weights[kTileBlocks * kQuantBlock * kPanel * 2];
   alignas(64) float scale[kTileBlocks * kPanel];
   alignas(64) float minimum[kTileBlocks * kPanel];
+  alignas(64) float scale1[kTileBlocks * kPanel];  ///< of the second halves, where they have one
+  alignas(64) float minimum1[kTileBlocks * kPanel];
 };
 
 template <DType T>
+void unpack_converted(const std::byte* block, int blocks, Tile& tile) {
+  auto* out = reinterpret_cast<__m256i*>(tile.weights);
+  for (int b = 0; b < blocks; ++b, block += panel_bytes(T, kQuantBlock)) {
+    for (int c = 0; c < 2; ++c) {
+      const std::byte* columns = block + c * 32;
+      const int at = b * kPanel + c * 8;
+      _mm256_store_ps(tile.scale + at, converted_scales<T>(columns, 0));
+      if constexpr (has_minimum(T)) _mm256_store_ps(tile.minimum + at, converted_minima<T>(columns, 0));
+      if constexpr (per_16(T)) {
+        _mm256_store_ps(tile.scale1 + at, converted_scales<T>(columns, 1));
+        if constexpr (has_minimum(T)) _mm256_store_ps(tile.minimum1 + at, converted_minima<T>(columns, 1));
+      }
+#pragma GCC unroll 8
+      for (int g = 0; g < 8; ++g) {
+        const __m256i codes = converted_codes<T>(columns, g);
+        if constexpr (signed_codes(T)) {
+          // Bytes 0, 1 and then 2, 3 of each lane as 16-bit pairs.
+          const __m256i low = _mm256_srai_epi16(_mm256_slli_epi16(codes, 8), 8),
+                        high = _mm256_srai_epi16(codes, 8);
+          _mm256_store_si256(out + g * 4 + c, _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa));
+          _mm256_store_si256(out + g * 4 + 2 + c, _mm256_blend_epi16(_mm256_srli_epi32(low, 16), high, 0xaa));
+        } else {
+          _mm256_store_si256(out + g * 2 + c, codes);
+        }
+      }
+    }
+    out += signed_codes(T) ? 32 : 16;
+  }
+}
+
+template <DType T>
 void unpack(const std::byte* block, int blocks, Tile& tile) {
+  if constexpr (is_converted(T)) return unpack_converted<T>(block, blocks, tile);
   const __m256i nibble = _mm256_set1_epi8(15);
   // Bytes 0, 1 (or 2, 3) of each 32-bit lane to the upper halves of its two 16-bit lanes.
   const __m256i even =
@@ -141,10 +240,10 @@ inline void half_sums(const __m256i* w, const QuantisedRows& x, std::int64_t k, 
 #pragma GCC unroll 4
   for (int m = 0; m < MR; ++m) sum[m][0] = sum[m][1] = _mm256_setzero_si256();
 #pragma GCC unroll 8
-  for (int g = 0; g < (T == DType::kQ8_0 ? 8 : 4); ++g, w += 2) {
+  for (int g = 0; g < (signed_codes(T) ? 8 : 4); ++g, w += 2) {
 #pragma GCC unroll 4
     for (int m = 0; m < MR; ++m) {
-      if constexpr (T == DType::kQ8_0) {
+      if constexpr (signed_codes(T)) {
         const __m256i a = broadcast4(x.q16 + k + std::int64_t{m} * x.k + g * 2);
         sum[m][0] = _mm256_add_epi32(sum[m][0], _mm256_madd_epi16(w[0], a));
         sum[m][1] = _mm256_add_epi32(sum[m][1], _mm256_madd_epi16(w[1], a));
@@ -163,10 +262,30 @@ inline void half_sums(const __m256i* w, const QuantisedRows& x, std::int64_t k, 
 #pragma GCC unroll 2
     for (int c = 0; c < 2; ++c) {
       __m256i s = sum[m][c];
-      if constexpr (T != DType::kQ8_0) s = _mm256_madd_epi16(s, ones);
-      if constexpr (T == DType::kQ4_0) s = _mm256_sub_epi32(s, _mm256_set1_epi32(8 * x.sum[half[m]]));
+      if constexpr (!signed_codes(T)) s = _mm256_madd_epi16(s, ones);
+      if constexpr (code_offset(T) != 0)
+        s = _mm256_sub_epi32(s, _mm256_set1_epi32(code_offset(T) * x.sum[half[m]]));
       const __m256 f = _mm256_cvtepi32_ps(s);
       t[m][c] = second ? _mm256_fmadd_ps(f, d, t[m][c]) : _mm256_mul_ps(f, d);
+    }
+  }
+}
+
+/// acc += scale * t, of halves with a scale of their own; + minimum * the half's activations.
+template <DType T, int MR>
+inline void add_half(const float* scale, const float* minimum, const QuantisedRows& x,
+                     const std::int64_t* half, __m256 (*t)[2], float* acc) {
+#pragma GCC unroll 4
+  for (int m = 0; m < MR; ++m) {
+#pragma GCC unroll 2
+    for (int c = 0; c < 2; ++c) {
+      float* slot = acc + m * kAccStride + c * 8;
+      __m256 a = _mm256_fmadd_ps(_mm256_load_ps(scale + c * 8), t[m][c], _mm256_load_ps(slot));
+      if constexpr (has_minimum(T)) {
+        const float sum = static_cast<float>(x.sum[half[m]]) * x.scale[half[m]];
+        a = _mm256_fmadd_ps(_mm256_load_ps(minimum + c * 8), _mm256_set1_ps(sum), a);
+      }
+      _mm256_store_ps(slot, a);
     }
   }
 }
@@ -176,7 +295,7 @@ inline void half_sums(const __m256i* w, const QuantisedRows& x, std::int64_t k, 
 template <DType T, int MR>
 void tile_rows(const Tile& tile, const QuantisedRows& x, std::int64_t row, int b0, int blocks,
                const std::byte* ahead, float* acc) {
-  constexpr int kHalfUnits = T == DType::kQ8_0 ? 16 : 8;
+  constexpr int kHalfUnits = signed_codes(T) ? 16 : 8;
   const auto* w = reinterpret_cast<const __m256i*>(tile.weights);
   for (int b = 0; b < blocks; ++b, w += 2 * kHalfUnits) {
     if (ahead != nullptr) {
@@ -188,6 +307,13 @@ void tile_rows(const Tile& tile, const QuantisedRows& x, std::int64_t row, int b
     for (int m = 0; m < MR; ++m) half[m] = x.half(row + m, b0 + b);
     __m256 t[MR][2];
     half_sums<T, MR>(w, x, k, half, t, false);
+    if constexpr (per_16(T)) {
+      add_half<T, MR>(tile.scale + b * kPanel, tile.minimum + b * kPanel, x, half, t, acc);
+      for (int m = 0; m < MR; ++m) ++half[m];
+      half_sums<T, MR>(w + kHalfUnits, x, k + kHalfBlock, half, t, false);
+      add_half<T, MR>(tile.scale1 + b * kPanel, tile.minimum1 + b * kPanel, x, half, t, acc);
+      continue;
+    }
     for (int m = 0; m < MR; ++m) ++half[m];
     half_sums<T, MR>(w + kHalfUnits, x, k + kHalfBlock, half, t, true);
 #pragma GCC unroll 4
@@ -197,7 +323,7 @@ void tile_rows(const Tile& tile, const QuantisedRows& x, std::int64_t row, int b
         float* slot = acc + m * kAccStride + c * 8;
         __m256 a =
             _mm256_fmadd_ps(_mm256_load_ps(tile.scale + b * kPanel + c * 8), t[m][c], _mm256_load_ps(slot));
-        if constexpr (T == DType::kQ4_1) {
+        if constexpr (has_minimum(T)) {
           a = _mm256_fmadd_ps(_mm256_load_ps(tile.minimum + b * kPanel + c * 8),
                               _mm256_set1_ps(x.scaled_sum[x.block(row + m, b0 + b)]), a);
         }

@@ -11,6 +11,7 @@
 // a few rows two panels' blocks, and each activation is broadcast once for both. Nothing is unpacked to memory. The
 // floor is 11 multiplier operations (q4_1: 12) for 8 of vpdpbusd.
 #include "cpu/avx512.h"
+#include "cpu/blocks_avx512.h"
 #include "cpu/linear_int8.h"
 #include "cpu/quantise_avx512.h"
 
@@ -23,7 +24,13 @@ constexpr int kUnits = 8;  // groups of four k in a block
 template <DType T>
 inline void unpack(const std::byte* block, __m512i (&w)[kUnits]) {
   const std::byte* units = block + kHeaderBytes<T>;
-  if constexpr (T == DType::kQ8_0) {
+  if constexpr (is_converted(T)) {
+#pragma GCC unroll 8
+    for (int g = 0; g < kUnits; ++g) {
+      w[g] = converted_codes<T>(block, g);
+      if constexpr (signed_codes(T)) w[g] = _mm512_xor_si512(w[g], _mm512_set1_epi8(-128));
+    }
+  } else if constexpr (T == DType::kQ8_0) {
 #pragma GCC unroll 8
     for (int g = 0; g < kUnits; ++g) w[g] = _mm512_xor_si512(load_i(units + g * 64), _mm512_set1_epi8(-128));
   } else {
@@ -41,9 +48,41 @@ inline void unpack(const std::byte* block, __m512i (&w)[kUnits]) {
 /// Where the integer sum of half a block starts.
 template <DType T>
 inline __m512i surplus(const std::int32_t* sum) {
-  if constexpr (T == DType::kQ4_1) return _mm512_setzero_si512();
+  if constexpr (!signed_codes(T) && code_offset(T) == 0) return _mm512_setzero_si512();
   const __m512i negative = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_set1_epi32(*sum));
-  return _mm512_slli_epi32(negative, T == DType::kQ8_0 ? 7 : 3);
+  return _mm512_slli_epi32(negative, signed_codes(T) ? 7 : code_offset(T) == 8 ? 3 : 2);
+}
+
+template <DType T>
+inline __m512 scales(const std::byte* block, int half) {
+  if constexpr (is_converted(T)) return converted_scales<T>(block, half);
+  return F16::load(block);
+}
+template <DType T>
+inline __m512 minima(const std::byte* block, int half) {
+  if constexpr (is_converted(T)) return converted_minima<T>(block, half);
+  return F16::load(block + kPanel * 2);
+}
+
+/// acc + both halves' sums times their scales, and what the minima add. `scale`, `minimum`: of a block or of
+/// its halves; d, sum and scaled_sum are the activations'.
+template <DType T>
+[[gnu::always_inline]] inline __m512 add_block(__m512 acc, const __m512i* s, const __m512* scale,
+                                               const __m512* minimum, const float* d, const std::int32_t* sum,
+                                               const float* scaled_sum) {
+  const __m512 t0 = _mm512_mul_ps(_mm512_cvtepi32_ps(s[0]), _mm512_set1_ps(d[0]));
+  if constexpr (per_16(T)) {
+    acc = _mm512_fmadd_ps(scale[0], t0, acc);
+    if constexpr (has_minimum(T))
+      acc = _mm512_fmadd_ps(minimum[0], _mm512_set1_ps(static_cast<float>(sum[0]) * d[0]), acc);
+    acc = _mm512_fmadd_ps(scale[1], _mm512_mul_ps(_mm512_cvtepi32_ps(s[1]), _mm512_set1_ps(d[1])), acc);
+    if constexpr (has_minimum(T))
+      acc = _mm512_fmadd_ps(minimum[1], _mm512_set1_ps(static_cast<float>(sum[1]) * d[1]), acc);
+  } else {
+    acc = _mm512_fmadd_ps(scale[0], _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[1]), _mm512_set1_ps(d[1]), t0), acc);
+    if constexpr (has_minimum(T)) acc = _mm512_fmadd_ps(minimum[0], _mm512_set1_ps(*scaled_sum), acc);
+  }
+  return acc;
 }
 
 // --- one row ---------------------------------------------------------------------------------------------
@@ -66,6 +105,13 @@ void one_row(const std::byte* panel, const QuantisedRows& x, std::int64_t row, f
       s0 = _mm512_dpbusd_epi32(s0, w[g], broadcast4(q + b * kQuantBlock + g * 4));
       s1 = _mm512_dpbusd_epi32(s1, w[g + 4], broadcast4(q + b * kQuantBlock + kHalfBlock + g * 4));
     }
+    if constexpr (is_converted(T)) {
+      const __m512i s[2] = {s0, s1};
+      const __m512 scale[2] = {scales<T>(block, 0), scales<T>(block, 1)};
+      const __m512 minimum[2] = {minima<T>(block, 0), minima<T>(block, 1)};
+      acc = add_block<T>(acc, s, scale, minimum, d + 2 * b, sum + 2 * b, scaled_sum + b);
+      continue;
+    }
     const __m512 t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s1), _mm512_set1_ps(d[2 * b + 1]),
                                      _mm512_mul_ps(_mm512_cvtepi32_ps(s0), _mm512_set1_ps(d[2 * b])));
     acc = _mm512_fmadd_ps(F16::load(block), t, acc);
@@ -83,13 +129,18 @@ template <DType T, int NP>
 inline void block_rows(const std::byte* const* blocks, const QuantisedRows& x, std::int64_t row, int rows,
                        int b, float* acc) {
   __m512i w[NP][kUnits];
-  __m512 scale[NP];
-  __m512 minimum[NP];
+  constexpr int kScales = per_16(T) ? 2 : 1;
+  __m512 scale[NP][kScales];
+  __m512 minimum[NP][kScales];
 #pragma GCC unroll 2
   for (int i = 0; i < NP; ++i) {
     unpack<T>(blocks[i], w[i]);
-    scale[i] = F16::load(blocks[i]);
-    minimum[i] = T == DType::kQ4_1 ? F16::load(blocks[i] + kPanel * 2) : _mm512_setzero_ps();
+#pragma GCC unroll 2
+    for (int h = 0; h < kScales; ++h) {
+      scale[i][h] = scales<T>(blocks[i], h);
+      minimum[i][h] = _mm512_setzero_ps();
+      if constexpr (has_minimum(T)) minimum[i][h] = minima<T>(blocks[i], h);
+    }
   }
   const std::int64_t first = x.block(row, b);
   const std::int64_t step = x.k / kQuantBlock;
@@ -112,14 +163,10 @@ inline void block_rows(const std::byte* const* blocks, const QuantisedRows& x, s
         s[i][1] = _mm512_dpbusd_epi32(s[i][1], w[i][g + 4], a1);
       }
     }
-    const __m512 d0 = _mm512_set1_ps(x.scale[at * 2]);
-    const __m512 d1 = _mm512_set1_ps(x.scale[at * 2 + 1]);
 #pragma GCC unroll 2
     for (int i = 0; i < NP; ++i) {
-      const __m512 t =
-          _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[i][1]), d1, _mm512_mul_ps(_mm512_cvtepi32_ps(s[i][0]), d0));
-      __m512 y = _mm512_fmadd_ps(scale[i], t, _mm512_load_ps(acc + i * kPanel));
-      if constexpr (T == DType::kQ4_1) y = _mm512_fmadd_ps(minimum[i], _mm512_set1_ps(x.scaled_sum[at]), y);
+      const __m512 y = add_block<T>(_mm512_load_ps(acc + i * kPanel), s[i], scale[i], minimum[i],
+                                    x.scale + at * 2, x.sum + at * 2, x.scaled_sum + at);
       _mm512_store_ps(acc + i * kPanel, y);
     }
   }

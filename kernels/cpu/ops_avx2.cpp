@@ -65,6 +65,14 @@ void gather_pairs(const PackedWeight& w, std::int32_t id, float scale, float* ou
     out[i] = bf16_to_f32(load_u16(src + std::int64_t{i / 2} * kPanel * 4 + i % 2 * 2)) * scale;
 }
 
+void gather_converted(const PackedWeight& w, std::int32_t id, float scale, float* out) {
+  const std::byte* block = panel_data(w, id / kPanel);
+  for (std::int32_t i = 0; i < w.k; i += kQuantBlock, block += panel_bytes(w.dtype, kQuantBlock)) {
+    for (int e = 0; e < kQuantBlock; ++e)
+      out[i + e] = converted_weight(w.dtype, PanelWords{block, id % kPanel}, e) * scale;
+  }
+}
+
 void embed_row(const EmbedParams& p, std::int32_t r) {
   const PackedWeight& w = p.table;
   float* out = p.out + std::int64_t{r} * w.k;
@@ -82,9 +90,8 @@ void embed_row(const EmbedParams& p, std::int32_t r) {
       return gather_blocks<DType::kQ4_0>(w, p.ids[r], p.scale, out);
     case DType::kQ4_1:
       return gather_blocks<DType::kQ4_1>(w, p.ids[r], p.scale, out);
-    case DType::kF8E4M3:
-    case DType::kI8:
-      break;  // no weights
+    default:
+      return gather_converted(w, p.ids[r], p.scale, out);
   }
 }
 
@@ -147,6 +154,7 @@ const OpTable& avx2_ops() {
       .gated_norm = gated_norm_avx2,
       .row_stats = run_row_stats,
       .gumbel_filter = gumbel_filter_avx2,
+      .gather_columns = gather_columns,
       .copy_blocks = copy_blocks,
       .all_reduce = all_reduce,
   };

@@ -28,6 +28,7 @@ bool is_nan(float x) { return x != x; }
 /// Quantised integer of element e (0 .. 31), column c of a packed block: q8_0 the byte, q4_1 the nibble,
 /// q4_0 the nibble - 8.
 int quantised_element(DType type, const std::byte* block, int e, int c) {
+  if (is_converted(type)) return converted_code(type, PanelWords{block, c}, e);
   const int fields = type == DType::kQ4_1 ? 2 : 1;
   const std::byte* units = block + fields * kPanel * 2;
   if (type == DType::kQ8_0) return static_cast<std::int8_t>(units[(e / 4 * kPanel + c) * 4 + e % 4]);
@@ -37,8 +38,14 @@ int quantised_element(DType type, const std::byte* block, int e, int c) {
   return type == DType::kQ4_0 ? nibble - 8 : nibble;
 }
 
-float block_scale(const std::byte* block, int c) { return f16_to_f32(load_u16(block + c * 2)); }
-float block_minimum(const std::byte* block, int c) { return f16_to_f32(load_u16(block + (kPanel + c) * 2)); }
+float block_scale(DType type, const std::byte* block, int c, int half) {
+  if (is_converted(type)) return converted_scale(type, PanelWords{block, c}, half);
+  return f16_to_f32(load_u16(block + c * 2));
+}
+float block_minimum(DType type, const std::byte* block, int c, int half) {
+  if (is_converted(type)) return converted_minimum(type, PanelWords{block, c}, half);
+  return f16_to_f32(load_u16(block + (kPanel + c) * 2));
+}
 
 /// Weight (k, column c) of a panel as f32. Quantised: d * q, or d * q + m with two roundings (ggml's values).
 float weight_at(DType type, const std::byte* panel, std::int32_t k, int c) {
@@ -50,9 +57,10 @@ float weight_at(DType type, const std::byte* panel, std::int32_t k, int c) {
   if (type == DType::kF16) return f16_to_f32(load_u16(panel + (std::int64_t{k} * kPanel + c) * 2));
   if (type == DType::kBF16) return bf16_to_f32(load_u16(panel + (std::int64_t{k} * kPanel + c) * 2));
   const std::byte* block = panel + panel_bytes(type, k / kQuantBlock * kQuantBlock);
+  if (is_converted(type)) return converted_weight(type, PanelWords{block, c}, k % kQuantBlock);
   const auto q = static_cast<float>(quantised_element(type, block, k % kQuantBlock, c));
-  const float scaled = block_scale(block, c) * q;
-  return type == DType::kQ4_1 ? scaled + block_minimum(block, c) : scaled;
+  const float scaled = block_scale(type, block, c, 0) * q;
+  return type == DType::kQ4_1 ? scaled + block_minimum(type, block, c, 0) : scaled;
 }
 
 /// Weight (k, column c) of a panel of bf16 pairs; k may be one more than there are, a zero then.
@@ -157,8 +165,10 @@ void quantise_block(const float* x, const QuantisedRows& out, std::int64_t row, 
 /// Recipe int8: per block of 32 weights, in order, with s0 and s1 the exact integer sums of w q over its
 /// halves (w of q4_0 is nibble - 8) and d0 and d1 the halves' activation scales:
 ///   t = fma(float(s1), d1, float(s0) * d0);  acc = fma(d_w, t, acc)
-///   q4_1: then acc = fma(m_w, scaled_sum, acc)
-/// and at the end + bias.
+///   with a minimum: then acc = fma(m_w, scaled_sum, acc)
+/// and at the end + bias. Where the halves have scales (and minima) of their own, for h = 0, 1:
+///   acc = fma(d_w[h], float(s_h) * d_h, acc)
+///   with minima: then acc = fma(m_w[h], float(the half's sum of q) * d_h, acc)
 float int8_dot(const PackedWeight& w, int n, const QuantisedRows& x, std::int64_t row) {
   const std::byte* panel = panel_data(w, n / kPanel);
   const int c = n % kPanel;
@@ -170,9 +180,16 @@ float int8_dot(const PackedWeight& w, int n, const QuantisedRows& x, std::int64_
     for (int e = 0; e < kQuantBlock; ++e)
       sum[e / kHalfBlock] += quantised_element(w.dtype, block, e, c) * q[e];
     const float* d = x.scale + x.half(row, b);
+    for (int h = 0; h < 2 && per_16(w.dtype); ++h) {
+      acc = fma(block_scale(w.dtype, block, c, h), static_cast<float>(sum[h]) * d[h], acc);
+      const auto q_sum = static_cast<float>(x.sum[x.half(row, b) + h]);
+      if (has_minimum(w.dtype)) acc = fma(block_minimum(w.dtype, block, c, h), q_sum * d[h], acc);
+    }
+    if (per_16(w.dtype)) continue;
     const float t = fma(static_cast<float>(sum[1]), d[1], static_cast<float>(sum[0]) * d[0]);
-    acc = fma(block_scale(block, c), t, acc);
-    if (w.dtype == DType::kQ4_1) acc = fma(block_minimum(block, c), x.scaled_sum[x.block(row, b)], acc);
+    acc = fma(block_scale(w.dtype, block, c, 0), t, acc);
+    if (has_minimum(w.dtype))
+      acc = fma(block_minimum(w.dtype, block, c, 0), x.scaled_sum[x.block(row, b)], acc);
   }
   return acc;
 }
@@ -624,6 +641,7 @@ const OpTable& scalar_ops() {
       .gated_norm = gated_norm_scalar,
       .row_stats = row_stats,
       .gumbel_filter = gumbel_filter_scalar,
+      .gather_columns = gather_columns,
       .copy_blocks = copy_blocks,
       .all_reduce = all_reduce,
   };

@@ -1,5 +1,5 @@
-// Weights from the file's rows to panels (layout.h). As stored, bytes only move: a panel is a transposition
-// of 16 rows, of 32-bit units for quantised blocks and f32, of 16-bit elements for f16 and bf16. As bf16
+// Weights from rows to panels (layout.h). As stored, bytes only move: a panel is a transposition of 16 rows,
+// of 32-bit units for quantised and converted blocks and f32, of 16-bit elements for f16 and bf16. As bf16
 // pairs, rows become bf16 a stretch at a time (those that are bf16 stay where they are) and 32-bit units
 // move.
 //
@@ -147,6 +147,10 @@ void round_row(DType type, const std::byte* row, std::int32_t first, int count, 
     return;
   }
   for (; count > 0; count -= kQuantBlock, src += block_bytes(type), out += kQuantBlock) {
+    if (is_converted(type)) {
+      for (int i = 0; i < kQuantBlock; ++i) out[i] = f32_to_bf16(converted_weight(type, RowWords{src}, i));
+      continue;
+    }
     const float d = f16_to_f32(load_u16(src));
     if (type == DType::kQ8_0) {
       for (int i = 0; i < kQuantBlock; ++i)
@@ -199,6 +203,8 @@ std::byte* clear_columns(std::byte* dst, int lines, int count) {
 void clear_padding(DType type, std::int32_t k, int count, std::byte* dst) {
   if (type == DType::kF32) {
     clear_columns<4>(dst, k, count);
+  } else if (is_converted(type)) {
+    clear_columns<4>(dst, k / kQuantBlock * block_words(type), count);
   } else if (!is_quantised(type)) {
     clear_columns<2>(dst, k, count);
   } else {
@@ -219,6 +225,11 @@ void pack_panel(void* context, int panel) {
     if (rows.count < kPanel) clear_columns<4>(dst, num_pairs(p.k), rows.count);
     return;
   }
+  if (is_converted(p.dtype)) {
+    pack_floats<4>(rows, p.k / kQuantBlock * block_words(p.dtype), dst);
+    if (rows.count < kPanel) clear_padding(p.dtype, p.k, rows.count, dst);
+    return;
+  }
   switch (p.dtype) {
     case DType::kF32:
       pack_floats<4>(rows, p.k, dst);
@@ -236,8 +247,7 @@ void pack_panel(void* context, int panel) {
     case DType::kQ4_1:
       pack_quantised<2, 4>(rows, p.k, dst);
       break;
-    case DType::kF8E4M3:
-    case DType::kI8:
+    default:
       __builtin_trap();  // no weights
   }
   if (rows.count < kPanel) clear_padding(p.dtype, p.k, rows.count, dst);

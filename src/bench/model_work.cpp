@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops.h"
+
 namespace barg::bench {
 namespace {
 
@@ -10,12 +12,13 @@ namespace {
 Work matrix_row(const model::Tensor& t, Recipe recipe) {
   Work w;
   const double operations = 2.0 * static_cast<double>(t.elements());
-  const bool blocks = t.type.dtype && block_elements(*t.type.dtype) > 1;
+  const DType type = t.type.dtype.value_or(DType::kF32);
+  const bool blocks = ops::prepared_form(Recipe::kInt8, type) == ops::Form::kInt8;
   if (recipe == Recipe::kBF16) {
     w.bf16_operations = operations;
   } else if (recipe != Recipe::kInt8 || !blocks) {
     w.f32_operations = operations;
-  } else if (*t.type.dtype == DType::kQ8_0) {
+  } else if (type == DType::kQ8_0 || type == DType::kS8Per16 || type == DType::kS8Min) {
     w.int8_operations = operations;
   } else {
     w.int4_operations = operations;

@@ -22,7 +22,7 @@ constexpr std::size_t kAlign = 64;
 /// Where each buffer of a step lies in the workspace. Attention's and the feed-forward's share one region:
 /// neither outlives its half of a layer.
 struct Layout {
-  std::size_t x, sub, h, rotations, query_scales, prepared, attention;
+  std::size_t x, sub, h, rotations, query_scales, prepared, gathered, attention;
   std::size_t qkv, context, latent;            // attention half
   std::size_t act, up, prepared_act, experts;  // feed-forward half
   std::size_t total;
@@ -73,6 +73,7 @@ Layout make_layout(const DecoderSpec& s, const ops::OpTable& ops, Recipe recipe,
   l.query_scales = floats(s.query_scale.beta != 0 ? 1 : 0);
   const auto widest = static_cast<std::int32_t>(std::max<std::int64_t>(s.hidden, mixer.context));
   l.prepared = bytes(ops.prepared_bytes(max_rows, widest, recipe));
+  l.gathered = floats(s.reordered_inputs ? std::max(widest, s.ffn) : 0);
   const bool attends = std::any_of(s.layers.begin(), s.layers.end(),
                                    [](const LayerSpec& l) { return has_attention(l.mixer); });
   l.attention = bytes(attends ? ops.attention_workspace_bytes(max_rows, s.num_q_heads, s.head_dim) : 0);
@@ -166,7 +167,7 @@ struct Decoder::Impl {
 
   /// What a half reads: the norm of the stream, in the forms that `reader` wants, or the stream itself.
   Rows half_input(const Step& s, const NormWeights& w, const Projection& reader) const {
-    if (spec.norm_place == NormPlace::kAfter) return {s.x, s.h.prepared};
+    if (spec.norm_place == NormPlace::kAfter) return {s.x, s.h.prepared, false, s.h.gathered};
     const Rows h = step_ops().wanted(reader, s.h);
     step_ops().norm(s.x, w, s.rows, h);
     return h;
@@ -427,9 +428,9 @@ void Decoder::Impl::forward(const ForwardBatch& batch, Workspace& workspace, flo
          .query_scales = f(l.query_scales),
          .qkv = f(l.qkv),
          .up = f(l.up),
-         .h = {f(l.h), base + l.prepared},
-         .context = {f(l.context), base + l.prepared},
-         .act = {f(l.act), base + l.prepared_act},
+         .h = {f(l.h), base + l.prepared, false, f(l.gathered)},
+         .context = {f(l.context), base + l.prepared, false, f(l.gathered)},
+         .act = {f(l.act), base + l.prepared_act, false, f(l.gathered)},
          .attention = base + l.attention,
          .latent = base + l.latent,
          .experts = base + l.experts};

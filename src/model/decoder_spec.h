@@ -156,6 +156,8 @@ struct DecoderSpec {
   bool ffn_norm_is_post = false;  ///< the file calls the norm before the feed-forward half post_attention_norm
   std::int32_t skipped_layers = 0;  ///< behind the last one, for the prediction of further tokens
   bool fused_gate_up = false;  ///< the file's ffn_up holds gate, then up
+  bool reordered_inputs =
+      false;  ///< some matrices have their columns in another order (ProjectionPart::order)
   /// So many rows at the head of each head of the file's q and k are in interleaved rope order, and are put
   /// in order of halves as they are packed; 0: none. (head_dim in GGUF "llama", rotary_dim where the model
   /// itself rotates neighbours.)

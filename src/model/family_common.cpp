@@ -46,14 +46,6 @@ void check_heads(FieldReader& f, const DecoderSpec& s, std::string_view heads, s
 /// Fields that change the answer when they are there and are not implemented.
 void refuse_unsupported_hf(const FamilyInput& in) {
   FieldReader& f = in.fields;
-  const Json* quant = in.config->find("quantization_config");
-  if (quant != nullptr && !quant->is_null()) {
-    const Json* method = quant->find("quant_method");
-    refuse_value(
-        f, "quantization_config.quant_method",
-        method != nullptr && method->is_string() ? '"' + printable(method->as_string()) + '"' : "null",
-        "none");
-  }
   if (f.boolean("use_bidirectional_attention", false))
     refuse_value(f, "use_bidirectional_attention", "true", "false");
 }

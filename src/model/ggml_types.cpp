@@ -1,5 +1,7 @@
 #include "model/ggml_types.h"
 
+#include "model/quants.h"
+
 namespace barg::model {
 namespace {
 
@@ -50,7 +52,13 @@ constexpr Row kTypes[] = {
 
 std::optional<StoredType> ggml_type(std::uint32_t id) {
   for (const Row& row : kTypes) {
-    if (row.id == id) return row.type;
+    if (row.id != id) continue;
+    StoredType type = row.type;
+    if (const GgmlConversion* conversion = ggml_conversion(id)) {
+      type.dtype = conversion->to;
+      type.convert = conversion->convert;
+    }
+    return type;
   }
   return std::nullopt;
 }

@@ -1,4 +1,5 @@
-// The table of ggml tensor types: id, name, block geometry, and which ones kernels can read. Any thread.
+// The table of ggml tensor types: id, name, block geometry, and which ones kernels can read, as they
+// are or converted (quants.h). Any thread.
 #pragma once
 
 #include <cstdint>

@@ -7,8 +7,10 @@
 #include "base/utf8.h"
 #include "model/expert_names.h"
 #include "model/family.h"
+#include "model/hf_quants.h"
 #include "model/model_containers.h"
 #include "model/printable.h"
+#include "model/quants.h"
 #include "model/safetensors.h"
 
 namespace barg::model {
@@ -131,6 +133,7 @@ class HfModel final : public ModelFiles {
     model->generation_ = std::move(*generation);
     model->files_ = std::move(weights->files);
     model->tensors_ = std::move(weights->tensors);
+    if (auto ok = join_quantised(model->config_, model->tensors_); !ok) model->not_joined_ = ok.error();
     std::vector<std::string> names;
     const Family* family = find_hf_family(model->architecture());
     const TensorNames own =
@@ -164,11 +167,15 @@ class HfModel final : public ModelFiles {
                       "\" is not supported yet (known: " + known_hf_architectures() + ")",
                   "architectures");
     }
+    if (not_joined_) return located(*not_joined_);
     JsonFieldReader fields(config_, "");
     auto s = family->from_hf({fields, *this, &config_, nullptr});
     if (!s) return located(s.error());
     s->family = family->name;
     s->architecture = arch;
+    s->reordered_inputs = std::any_of(tensors_.begin(), tensors_.end(), [](const Tensor& t) {
+      return t.source != nullptr && !t.source->order.empty();
+    });
     if (auto ok = check_tensors(*s, *this); !ok) return located(ok.error());
     return s;
   }
@@ -189,6 +196,7 @@ class HfModel final : public ModelFiles {
   Result<void> read_templates(VocabData& v) const;
 
   Json config_, generation_;
+  std::optional<Error> not_joined_;  ///< why quantised tensors are not matrices
   std::vector<MappedFile> files_;
 };
 

@@ -1,9 +1,14 @@
 #include "model/step.h"
 
+#include <algorithm>
+
+#include "base/check.h"
+
 namespace barg::model {
 
 Rows StepOps::wanted(const Projection& p, const Rows& buffers) const {
-  if (recipe == Recipe::kBF16) return buffers;
+  const auto reordered = [](const ProjectionPart& part) { return part.order != nullptr; };
+  if (recipe == Recipe::kBF16 || std::any_of(p.parts.begin(), p.parts.end(), reordered)) return buffers;
   Rows out{nullptr, nullptr, true};
   for (const ProjectionPart& part : p.parts) {
     if (reads_prepared(part))
@@ -14,10 +19,19 @@ Rows StepOps::wanted(const Projection& p, const Rows& buffers) const {
   return out;
 }
 
+const float* StepOps::input(const ProjectionPart& p, const Rows& in, std::int32_t rows) const {
+  if (p.order == nullptr) return in.x;
+  CHECK(in.gathered != nullptr && !in.ready);
+  const std::int32_t k = p.weight.k;
+  table.gather_columns(
+      stream, {.x = in.x, .x_stride = k, .rows = rows, .dim = k, .order = p.order, .out = in.gathered});
+  return in.gathered;
+}
+
 void StepOps::linear(const ProjectionPart& p, const Rows& in, std::int32_t rows, const Output& out) const {
   table.linear(stream, {.weight = p.weight,
                         .recipe = recipe,
-                        .x = in.x,
+                        .x = input(p, in, rows),
                         .rows = rows,
                         .x_stride = p.weight.k,
                         .bias = p.bias,
@@ -66,12 +80,12 @@ void StepOps::norm(const float* x, const NormWeights& w, std::int32_t rows, cons
 Rows StepOps::gated(const Step& s, const Projection& gate_up, const Projection& reader, const Rows& h) const {
   const ProjectionPart &gate = gate_up.parts[0], &up = gate_up.parts[1];
   const std::int32_t width = gate.weight.n;
-  if (gate.weight.dtype == up.weight.dtype && spec.feed_gate_scale == 1) {
+  if (gate.weight.dtype == up.weight.dtype && gate.order == up.order && spec.feed_gate_scale == 1) {
     const Rows act = wanted(reader, s.act);
     table.gated_linear(stream, {.gate = gate.weight,
                                 .up = up.weight,
                                 .recipe = recipe,
-                                .x = h.x,
+                                .x = input(gate, h, s.rows),
                                 .rows = s.rows,
                                 .x_stride = gate.weight.k,
                                 .gate_bias = gate.bias,

@@ -21,6 +21,8 @@ struct Rows {
   float* x;
   void* prepared;
   bool ready = false;  ///< producers fill `prepared`; else linear prepares the rows there, from x
+  float* gathered =
+      nullptr;  ///< room for x in the order of a weight's columns (DecoderSpec::reordered_inputs)
 
   void* produced() const { return ready ? prepared : nullptr; }
 };
@@ -71,6 +73,9 @@ class StepOps {
   /// `buffers` without those that no part of `p` reads: what a producer has to write. In recipe bf16 every
   /// product rounds its rows itself.
   Rows wanted(const Projection& p, const Rows& buffers) const;
+
+  /// x as the part's columns want it.
+  const float* input(const ProjectionPart& p, const Rows& in, std::int32_t rows) const;
 
   /// The one way to multiply by a weight.
   void linear(const ProjectionPart& p, const Rows& in, std::int32_t rows, const Output& out) const;

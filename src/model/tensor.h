@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,13 +18,20 @@
 
 namespace barg::model {
 
-/// How a container stores elements. `dtype` is set only for what kernels can read; other types parse, so that
-/// a file can be inspected, and are refused by name when a tensor of theirs is used.
+class RowSource;  // quants.h
+
+/// Makes the blocks that kernels read from one block of a file (quants.h).
+using BlockConverter = void (*)(const std::byte* block, std::byte* out);
+
+/// How a container stores elements. `dtype` is set only for what kernels can read, as it is or converted;
+/// other types parse, so that a file can be inspected, and are refused by name when a tensor of theirs is
+/// used.
 struct StoredType {
   const char* name = "?";  ///< "F16", "Q4_K"; static storage
   std::uint32_t block_elements = 1;
   std::uint32_t block_bytes = 0;
-  std::optional<DType> dtype;
+  std::optional<DType> dtype;  ///< of the rows that read_rows() gives (quants.h)
+  BlockConverter convert = nullptr;
 };
 
 struct Tensor {
@@ -32,6 +40,12 @@ struct Tensor {
   std::vector<std::int64_t> shape;  ///< outermost first; empty = scalar
   std::span<const std::byte> bytes;
   std::uint32_t file = 0;  ///< which of the model's files (shards)
+  std::shared_ptr<const RowSource> source = nullptr;  ///< of a matrix that several tensors make up
+
+  /// Elements lie in `bytes` as floats, one by one.
+  bool plain_floats() const {
+    return type.dtype && type.block_elements == 1 && type.convert == nullptr && source == nullptr;
+  }
 
   std::uint64_t elements() const {
     std::uint64_t n = 1;

@@ -9,6 +9,7 @@
 
 #include "math.h"
 #include "model/printable.h"
+#include "model/quants.h"
 #include "model/recurrent.h"
 
 namespace barg::model {
@@ -46,6 +47,19 @@ struct Source {
   std::span<const std::byte> bytes(std::size_t unit) const {
     return tensor->bytes.subspan(static_cast<std::size_t>(row) * unit, static_cast<std::size_t>(rows) * unit);
   }
+  /// What the file needs for rows [first, first + count) of these.
+  std::span<const std::byte> row_bytes(std::int32_t first, std::int32_t count) const {
+    const std::size_t unit = tensor->bytes.size() / static_cast<std::size_t>(row_count(*tensor));
+    return bytes(unit).subspan(static_cast<std::size_t>(first) * unit,
+                               static_cast<std::size_t>(count) * unit);
+  }
+  std::size_t file_bytes() const {
+    std::size_t n = row_bytes(0, rows).size();
+    if (tensor->source != nullptr) {
+      for (const Tensor& part : tensor->source->parts) n += part.bytes.size();
+    }
+    return n;
+  }
 };
 
 /// One packed matrix or f32 vector to be made. Targets live in the Weights under construction.
@@ -67,44 +81,44 @@ std::int32_t stored_row(const Source& s, std::int32_t r) {
   return r - in_head + 2 * (in_head % half) + in_head / half;
 }
 
-/// Of a row of the last dimension; all other dimensions count rows.
-std::size_t stored_row_bytes(const Tensor& t) {
-  return t.bytes.size() / static_cast<std::size_t>(t.elements() / static_cast<std::uint64_t>(t.shape.back()));
-}
-
 /// The rows of a task's tensors, one matrix after the other.
 class RowsOf {
  public:
   explicit RowsOf(const Task& task) : task_(task) {
     const Source& first = task.sources[0];
     row_bytes_ = first.across ? static_cast<std::size_t>(task.k) * first.tensor->type.block_bytes
-                              : stored_row_bytes(*first.tensor);
+                              : read_row_bytes(*first.tensor);
   }
 
+  /// As the kernels read it.
   std::size_t row_bytes() const { return row_bytes_; }
 
-  void copy(std::int32_t row, std::byte* to) const {
-    const Place p = place(row);
-    const Source& s = task_.sources[p.source];
-    if (!s.across) {
-      std::memcpy(to, data(p, stored_row(s, p.row)), row_bytes_);
-      return;
+  /// Rows [row, row + count), converted and in order.
+  void copy(std::int32_t row, std::int32_t count, std::byte* out) const {
+    while (count > 0) {
+      const Place p = place(row);
+      const Source& s = task_.sources[p.source];
+      const std::int32_t at_once = s.straight() ? std::min(count, p.rows - p.row) : 1;
+      if (s.across) {
+        copy_across(s, p.row, out);
+      } else {
+        read_rows(*s.tensor, s.row + stored_row(s, p.row), at_once, out);
+      }
+      out += static_cast<std::size_t>(at_once) * row_bytes_;
+      row += at_once;
+      count -= at_once;
     }
-    const std::size_t unit = s.tensor->type.block_bytes;
-    const Across& a = *s.across;
-    const std::byte* from = s.tensor->bytes.data() + static_cast<std::size_t>(a.first + p.row * a.row_step) * unit;
-    for (std::int32_t k = 0; k < task_.k; ++k, to += unit, from += static_cast<std::size_t>(a.k_step) * unit)
-      std::memcpy(to, from, unit);
   }
 
-  /// Rows to pack at once from `row` on, a multiple of kPackRows; `src` is null where they are not in order.
+  /// Rows to pack at once from `row` on, a multiple of kPackRows; `src` is null where the file does not hold
+  /// them as they are to be read, in order.
   struct Run {
     const std::byte* src;
     std::int32_t rows;
   };
   Run run(std::int32_t row, std::int32_t most) const {
     const Place p = place(row);
-    if (task_.sources[p.source].straight()) {
+    if (task_.sources[p.source].straight() && stored_as_read(*task_.sources[p.source].tensor)) {
       const bool last = row + p.rows - p.row == task_.n;
       const std::int32_t whole = last ? p.rows - p.row : (p.rows - p.row) / kPackRows * kPackRows;
       if (whole > 0) return {data(p, p.row), std::min(whole, most)};
@@ -116,7 +130,8 @@ class RowsOf {
   }
 
   /// Rows before `row` have been read: calls f(tensor, bytes) for the parts of the file that were still held.
-  /// Of interleaved rows only whole heads are done with; scattered ones are let go with the file.
+  /// Of interleaved rows only whole heads are done with, of a source that is not in order only all rows;
+  /// scattered ones are let go with the file.
   template <class F>
   void finished(std::int32_t row, F&& f) {
     while (released_ < row) {
@@ -124,11 +139,12 @@ class RowsOf {
       const Source& s = task_.sources[p.source];
       std::int32_t end = std::min(p.rows, p.row + row - released_);
       if (s.heads > 0) end -= end % (p.rows / s.heads);
-      if (end <= p.row) return;
-      if (s.together())
-        f(*s.tensor, s.bytes(row_bytes_)
-                         .subspan(static_cast<std::size_t>(p.row) * row_bytes_,
-                                static_cast<std::size_t>(end - p.row) * row_bytes_));
+      const RowSource* const source = s.tensor->source.get();
+      if (end <= p.row || (source != nullptr && !source->in_order && end < p.rows)) return;
+      if (s.together()) f(*s.tensor, s.row_bytes(p.row, end - p.row));
+      if (s.together() && source != nullptr && end == p.rows) {
+        for (const Tensor& part : source->parts) f(part, part.bytes);
+      }
       released_ += end - p.row;
     }
   }
@@ -145,6 +161,13 @@ class RowsOf {
       if (row < rows) return {i, rows, row};
       row -= rows;
     }
+  }
+  void copy_across(const Source& s, std::int32_t row, std::byte* to) const {
+    const std::size_t unit = s.tensor->type.block_bytes;
+    const Across& a = *s.across;
+    const std::byte* from = s.tensor->bytes.data() + static_cast<std::size_t>(a.first + row * a.row_step) * unit;
+    for (std::int32_t k = 0; k < task_.k; ++k, to += unit, from += static_cast<std::size_t>(a.k_step) * unit)
+      std::memcpy(to, from, unit);
   }
   const std::byte* data(const Place& p, std::int32_t row) const {
     const Source& s = task_.sources[p.source];
@@ -163,6 +186,7 @@ class Builder {
 
   /// Lays out every tensor. Pointers into `w` stay valid while `w` lives: its vectors get their size here.
   Result<void> plan(Weights& w) {
+    orders_ = &w.orders;
     // Nobody multiplies by an embedding of its own.
     w.embedding.packing = spec_.tied ? packing_ : ops::Packing::kStored;
     matrix(w.embedding, {{find("token_embd.weight"), 0, spec_.vocab_rows}}, spec_.vocab_rows, spec_.hidden);
@@ -178,6 +202,13 @@ class Builder {
     for (std::int32_t i = 0; i < spec_.num_layers; ++i)
       layer(w.layers[static_cast<std::size_t>(i)], spec_.layers[static_cast<std::size_t>(i)],
             "blk." + std::to_string(i) + ".");
+    const auto plain = [](const LayerSpec& l) {
+      return l.mixer == MixerKind::kAttention && l.feed == FeedKind::kDense;
+    };
+    if (!w.orders.empty() && !std::all_of(spec_.layers.begin(), spec_.layers.end(), plain)) {
+      set_error(ErrorCode::kUnsupported,
+                "inputs in another order than their groups are not supported yet with experts or latent attention");
+    }
     if (error_) return std::unexpected(*error_);
     return {};
   }
@@ -226,7 +257,7 @@ class Builder {
   /// The dtype of a tensor that a kernel will read, or a refusal by name.
   DType dtype(const Tensor* t, bool floats_only) {
     if (t == nullptr) return DType::kF32;
-    const bool known = t->type.dtype.has_value() && (!floats_only || t->type.block_elements == 1);
+    const bool known = t->type.dtype.has_value() && (!floats_only || t->plain_floats());
     if (!known) {
       set_error(ErrorCode::kUnsupported, "tensor " + printable(t->name) + ": type " + t->type.name +
                                              " is not supported yet" + (floats_only ? " here" : ""));
@@ -235,15 +266,33 @@ class Builder {
     return *t->type.dtype;
   }
 
-  /// `to` knows its packing.
-  void matrix(ops::PackedWeight& to, std::vector<Source> sources, std::int32_t n, std::int32_t k) {
+  static const std::vector<std::int32_t>& order_of(const Tensor* t) {
+    static const std::vector<std::int32_t> kNone;
+    return t == nullptr || t->source == nullptr ? kNone : t->source->order;
+  }
+
+  /// Kept once for all parts of a projection.
+  const std::int32_t* keep_order(const std::vector<std::int32_t>& order) {
+    if (order.empty()) return nullptr;
+    if (orders_->empty() || orders_->back() != order) orders_->push_back(order);
+    return orders_->back().data();
+  }
+
+  /// `to` knows its packing. `any_order`: whoever multiplies by it heeds RowSource::order.
+  void matrix(ops::PackedWeight& to, std::vector<Source> sources, std::int32_t n, std::int32_t k,
+              bool any_order = false) {
     const DType type = dtype(sources[0].tensor, false);
     if (error_) return;
+    if (!any_order && !order_of(sources[0].tensor).empty()) {
+      return set_error(ErrorCode::kUnsupported, "tensor " + printable(sources[0].tensor->name) +
+                                                    ": inputs in another order than their groups are not "
+                                                    "supported yet here");
+    }
     if (static_cast<std::size_t>(k) % block_elements(type) != 0) {
       return set_error(ErrorCode::kBadFile,
                        "tensor " + printable(sources[0].tensor->name) + ": its rows are not whole blocks");
     }
-    if (sources[0].across && block_elements(type) > 1) {
+    if (sources[0].across && !sources[0].tensor->plain_floats()) {
       return set_error(ErrorCode::kUnsupported, "tensor " + printable(sources[0].tensor->name) +
                                                     ": it lies transposed, which for type " +
                                                     sources[0].tensor->type.name + " is not supported yet");
@@ -251,7 +300,7 @@ class Builder {
     to.n = n;
     to.k = k;
     to.dtype = type;
-    for (const Source& s : sources) file_bytes_ += s.together() ? s.bytes(row_bytes(s)).size() : 0;
+    for (const Source& s : sources) file_bytes_ += s.together() ? s.file_bytes() : 0;
     add({std::move(sources), 0, n, k, &to, nullptr, {}}, ops_.packed_bytes(type, n, k, to.packing));
   }
 
@@ -303,8 +352,10 @@ class Builder {
     p.k = k;
     std::vector<std::vector<Named>> runs;
     for (const Named& part : parts) {
-      const DType type = dtype(find(blk + part.name + ".weight"), false);
-      if (join && !runs.empty() && dtype(files_.find(blk + runs.back()[0].name + ".weight"), false) == type)
+      const Tensor* const t = find(blk + part.name + ".weight");
+      const DType type = dtype(t, false);
+      const Tensor* const last = runs.empty() ? nullptr : files_.find(blk + runs.back()[0].name + ".weight");
+      if (join && last != nullptr && dtype(last, false) == type && order_of(last) == order_of(t))
         runs.back().push_back(part);
       else
         runs.push_back({part});
@@ -325,7 +376,8 @@ class Builder {
       p.parts[i].out_offset = p.n;
       p.parts[i].weight.packing = packing_;
       p.n += n;
-      matrix(p.parts[i].weight, std::move(weights), n, k);
+      p.parts[i].order = keep_order(order_of(weights[0].tensor));
+      matrix(p.parts[i].weight, std::move(weights), n, k, true);
       if (bias) vector(p.parts[i].bias, std::move(biases), n);
     }
   }
@@ -552,7 +604,6 @@ class Builder {
     }
   }
 
-  static std::size_t row_bytes(const Source& s) { return stored_row_bytes(*s.tensor); }
   static std::size_t number_bytes(const Source& s) { return s.tensor->type.block_bytes; }
 
   void report(std::size_t bytes) {
@@ -578,8 +629,7 @@ class Builder {
       const auto run = rows.run(row, slab);
       if (run.src == nullptr) {
         scratch_.resize(static_cast<std::size_t>(run.rows) * rows.row_bytes());
-        for (std::int32_t i = 0; i < run.rows; ++i)
-          rows.copy(row + i, scratch_.data() + static_cast<std::size_t>(i) * rows.row_bytes());
+        rows.copy(row, run.rows, scratch_.data());
       }
       ops_.pack(stream, {.src = run.src != nullptr ? run.src : scratch_.data(),
                          .n = run.rows,
@@ -622,6 +672,7 @@ class Builder {
   const ops::Packing packing_;  ///< of what is multiplied
   std::vector<Task> tasks_;
   std::deque<ops::PackedWeight> more_;  ///< targets of the matrices of a stack behind the first
+  std::deque<std::vector<std::int32_t>>* orders_ = nullptr;  ///< of the Weights under construction
   std::vector<std::byte> scratch_;
   std::size_t size_ = 0;
   std::uint64_t file_bytes_ = 0, file_done_ = 0;

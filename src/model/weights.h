@@ -7,14 +7,16 @@
 // (fewer launches, and every output element is still the same sum). Gate and up stay two matrices for
 // gated_linear. A file may hold q, k and v, or gate and up, as one tensor. q and k rows in interleaved rope
 // order are put into halves order, whole rows at a time, which is legal for every block type (these rows
-// alone pass through a buffer of one slab). Norms and biases become f32. Recipe bf16 rounds every matrix as
-// it packs it, also an embedding that is the output matrix.
+// alone pass through a buffer of one slab). Norms and biases become f32. What
+// kernels do not read as it is stored is converted on the way, through the same buffer (quants.h). Recipe
+// bf16 rounds every matrix as it packs it, also an embedding that is the output matrix.
 //
 // Immutable after load; any thread may read.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -32,6 +34,8 @@ struct ProjectionPart {
   ops::PackedWeight weight;
   const float* bias = nullptr;
   std::int32_t out_offset = 0;
+  /// Column j of `weight` multiplies x[order[j]]; nullptr: x[j]. The same pointer for the same order.
+  const std::int32_t* order = nullptr;
 };
 
 /// y [rows, n] = W x (+ bias), W [n, k] in one or more parts.
@@ -102,6 +106,7 @@ struct Weights {
   Projection output;            ///< the embedding itself when tied
   NormWeights final_norm;
   std::vector<LayerWeights> layers;
+  std::deque<std::vector<std::int32_t>> orders;  ///< what ProjectionPart::order points to
   Pages arena;
 };
 

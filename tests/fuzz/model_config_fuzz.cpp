@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "model/family.h"
+#include "model/hf_quants.h"
 
 namespace {
 
@@ -27,6 +28,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       parse_json({reinterpret_cast<const char*>(data), size}, {.max_depth = 64, .max_members = 0});
   if (!config || !config->is_object()) return 0;
   const NoTensors files;
+  std::vector<Tensor> none;
+  (void)join_quantised(*config, none);
   for (const Family& family : families()) {
     if (family.from_hf == nullptr) continue;
     JsonFieldReader fields(*config, "");

@@ -55,9 +55,55 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-inline constexpr DType kAllTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16,
-                                      DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
+inline constexpr DType kAllTypes[] = {DType::kF32,   DType::kF16,   DType::kBF16,       DType::kQ8_0,
+                                      DType::kQ4_0,  DType::kQ4_1,  DType::kS8Per16,    DType::kS8Min,
+                                      DType::kU5Min, DType::kU4Min, DType::kU2MinPer16, DType::kS3Per16,
+                                      DType::kIQ4,   DType::kFP4,   DType::kFP4Per16,   DType::kFP8};
 inline bool is_quantised(DType t) { return block_elements(t) == 32; }
+/// Recipe int8 rounds the activations that such weights multiply.
+inline bool multiplies_int8(DType t) { return is_quantised(t) && t != DType::kFP8; }
+
+inline double f8_value(int code);
+
+/// A converted block, from its description in ops.h.
+inline void dequantise_converted(DType type, const std::uint8_t* b, float* out) {
+  const auto f32 = [&](int at) {
+    float v;
+    std::memcpy(&v, b + at, 4);
+    return v;
+  };
+  const auto f16 = [&](int at) {
+    return ops::f16_to_f32(static_cast<std::uint16_t>(b[at] | b[at + 1] << 8));
+  };
+  for (int e = 0; e < 32; ++e) {
+    const int half = e / 16, j = e % 16;
+    const auto nibble = [&](int at) { return e < 16 ? b[at + j] & 15 : b[at + j] >> 4; };
+    const auto pair = [&](int at) { return b[at + 4 * half + e % 4] >> (2 * (e / 4 % 4)) & 3; };
+    const auto bit = [&](int at) { return b[at + e % 4] >> (e / 4) & 1; };
+    const auto s8 = [&](int at) { return static_cast<float>(static_cast<std::int8_t>(b[at])); };
+    constexpr int kIQ[] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+    const auto fp4 = [](int n) {
+      constexpr float kTwice[] = {0, 1, 2, 3, 4, 6, 8, 12};
+      return n % 8 == 0 ? 0.0f : n < 8 ? kTwice[n] : -kTwice[n - 8];
+    };
+    float v = 0.0f;
+    if (type == DType::kS8Per16) v = f32(4 * half) * s8(8 + e);
+    if (type == DType::kS8Min) v = f32(0) * s8(8 + e) + f32(4);
+    if (type == DType::kU5Min) v = f32(0) * static_cast<float>(nibble(8) + 16 * bit(24)) + f32(4);
+    if (type == DType::kU4Min) v = f32(0) * static_cast<float>(nibble(8)) + f32(4);
+    if (type == DType::kU2MinPer16) {
+      const float scale = f16(0) * static_cast<float>(b[4 + half]),
+                  minimum = f16(2) * static_cast<float>(b[6 + half]);
+      v = scale * static_cast<float>(pair(8)) - minimum;
+    }
+    if (type == DType::kS3Per16) v = f32(4 * half) * static_cast<float>(pair(8) + 4 * bit(16) - 4);
+    if (type == DType::kIQ4) v = f32(0) * static_cast<float>(kIQ[nibble(4)]);
+    if (type == DType::kFP4) v = f32(0) * fp4(nibble(4));
+    if (type == DType::kFP4Per16) v = f32(4 * half) * fp4(nibble(8));
+    if (type == DType::kFP8) v = f32(0) * static_cast<float>(f8_value(b[4 + e]));
+    out[e] = v;
+  }
+}
 
 /// Values of one stored block, written from the format's description, independent of the kernels.
 inline void dequantise(DType type, const std::uint8_t* b, float* out) {
@@ -65,7 +111,8 @@ inline void dequantise(DType type, const std::uint8_t* b, float* out) {
   if (type == DType::kF32) std::memcpy(out, b, 4);
   if (type == DType::kF16) *out = ops::f16_to_f32(u16(0));
   if (type == DType::kBF16) *out = ops::bf16_to_f32(u16(0));
-  if (!is_quantised(type)) return;
+  if (is_converted(type)) dequantise_converted(type, b, out);
+  if (!is_quantised(type) || is_converted(type)) return;
   const float d = ops::f16_to_f32(u16(0));
   for (int i = 0; i < 32; ++i) {
     if (type == DType::kQ8_0) out[i] = d * static_cast<float>(static_cast<std::int8_t>(b[2 + i]));
@@ -157,8 +204,31 @@ struct Weights {
     if (type == DType::kBF16) put(0, ops::f32_to_bf16(w));
     if (!is_quantised(type)) return;
     for (std::size_t i = 0; i < block_bytes(type); ++i) b[i] = static_cast<std::uint8_t>(random.below(256));
+    if (is_converted(type)) return fill_header(type, b, random);
     put(0, ops::f32_to_f16(random.normal(type == DType::kQ8_0 ? 0.02f : 0.2f)));
     if (type == DType::kQ4_1) put(2, ops::f32_to_f16(random.normal()));
+  }
+
+  /// Scales and minima that make weights of about 1; no NaN among the codes.
+  static void fill_header(DType type, std::uint8_t* b, Random& random) {
+    if (type == DType::kU2MinPer16) {
+      for (int at = 0; at < 4; at += 2) {
+        const std::uint16_t h = ops::f32_to_f16(random.normal(0.005f));
+        std::memcpy(b + at, &h, 2);
+      }
+      return;
+    }
+    const bool minimum = type == DType::kS8Min || type == DType::kU5Min || type == DType::kU4Min;
+    const bool two = type == DType::kS8Per16 || type == DType::kS3Per16 || type == DType::kFP4Per16;
+    const bool bytes = type == DType::kS8Per16 || type == DType::kS8Min || type == DType::kIQ4;
+    for (int i = 0; i < (minimum || two ? 2 : 1); ++i) {
+      const float v = random.normal(minimum && i == 1     ? 1.0f
+                                    : type == DType::kFP8 ? 0.005f
+                                    : bytes               ? 0.02f
+                                                          : 0.2f);
+      std::memcpy(b + 4 * i, &v, 4);
+    }
+    for (int i = 4; type == DType::kFP8 && i < 36; ++i) b[i] &= b[i] % 128 == 127 ? 0xfe : 0xff;
   }
 
   std::vector<std::uint8_t> raw;

@@ -189,7 +189,7 @@ TEST(GatedLinear, HostileNumbersGiveTheScalarBits) {
   for (const Isa isa : vector_isas()) {
     auto fast = device(isa, 2);
     for (int round = 0; round < 60; ++round) {
-      const Case c{kAllTypes[random.below(6)],
+      const Case c{kAllTypes[random.below(std::size(kAllTypes))],
                    round % 2 == 0 ? Recipe::kInt8 : Recipe::kF32,
                    64,
                    96,

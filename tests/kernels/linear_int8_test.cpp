@@ -8,7 +8,9 @@
 namespace barg::test {
 namespace {
 
-constexpr DType kTypes[] = {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
+constexpr DType kTypes[] = {DType::kQ8_0,    DType::kQ4_0,  DType::kQ4_1,  DType::kS8Per16,
+                            DType::kS8Min,   DType::kU5Min, DType::kU4Min, DType::kU2MinPer16,
+                            DType::kS3Per16, DType::kIQ4,   DType::kFP4,   DType::kFP4Per16};
 
 struct Options {
   bool prepared, accumulate, bias, block_max;
@@ -66,7 +68,7 @@ TEST(LinearInt8, EveryFeatureGivesTheScalarBits) {
     for (int threads = 1; threads <= 8; ++threads) {
       auto fast = device(isa, threads);
       for (const int rows : {1, 2, 3, 4, 5, 8, 17, 64, 65, 130}) {
-        const DType type = kTypes[random.below(3)];
+        const DType type = kTypes[random.below(std::size(kTypes))];
         const int n = kWidths[random.below(std::size(kWidths))];
         const int k = 32 * random.between(1, 8);
         const int stride = n + random.below(20);

@@ -64,7 +64,7 @@ TEST(Linear, ScalarAgreesWithDouble) {
       EXPECT_LE(distance(run_linear(*d, w.view, Recipe::kF32, x.data(), rows, k, bias.data()),
                          linear_f64(w, x, rows, bias.data())),
                 tolerance);
-      const auto rounded = is_quantised(type) ? rounded_activations(x) : x;
+      const auto rounded = multiplies_int8(type) ? rounded_activations(x) : x;
       EXPECT_LE(distance(run_linear(*d, w.view, Recipe::kInt8, x.data(), rows, k),
                          linear_f64(w, rounded, rows, nullptr)),
                 tolerance);

@@ -26,6 +26,10 @@ std::vector<std::uint8_t> expected(DType type, std::int32_t n, std::int32_t k, c
         line(panel, at, block_bytes(type));
         continue;
       }
+      if (is_converted(type)) {
+        for (std::size_t w = 0; w < block_bytes(type) / 4; ++w) line(panel, at + w * 4, 4);
+        continue;
+      }
       const std::size_t fields = type == DType::kQ4_1 ? 2 : 1;
       for (std::size_t f = 0; f < fields; ++f) line(panel, at + f * 2, 2);
       for (std::size_t u = 0; u < (type == DType::kQ8_0 ? 8 : 4); ++u)

@@ -20,6 +20,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 namespace fs = std::filesystem;
 
 std::string open_error(const std::string& path) {
@@ -112,8 +113,8 @@ TEST(HfConfig, WhatIsNotSupportedIsNamed) {
       {R"("hidden_act":"gelu")",
        "hidden_act: \"gelu\" is not supported yet (known: silu, gelu_pytorch_tanh)"},
       {R"("use_bidirectional_attention":true)", "use_bidirectional_attention: true is not supported yet"},
-      {R"("quantization_config":{"quant_method":"awq"})",
-       "quantization_config.quant_method: \"awq\" is not supported yet"},
+      {R"("quantization_config":{"quant_method":"bitsandbytes"})",
+       "quantization_config.quant_method: \"bitsandbytes\" is not supported yet (known: awq,"},
       {R"("quantization_config":{})", "quantization_config.quant_method: null"},
       {R"("rope_scaling":{"rope_type":"xpos","factor":4.0})",
        "rope_scaling.rope_type: \"xpos\" is not supported yet (known: default, linear, dynamic, llama3"},
@@ -292,12 +293,7 @@ TEST(SharedGguf, EveryFileLoadsOrNamesTheTensorTypeOrField) {
     if (!e.empty()) {
       EXPECT_THAT(e, HasSubstr("is not supported yet")) << entry.path();
     }
-    if (entry.path().filename() == "llama-q5_1.gguf") {
-      EXPECT_THAT(e, HasSubstr("tensor token_embd.weight: type Q5_1 is not supported yet"));
-    }
-    if (entry.path().filename() == "llama-256-q4_k.gguf") {
-      EXPECT_THAT(e, HasSubstr(": type Q4_K is not supported yet"));
-    }
+    EXPECT_THAT(e, Not(HasSubstr(": type "))) << entry.path();
   }
   EXPECT_GE(loaded, 3u);
 }
