@@ -34,7 +34,8 @@ struct TokenSet {
 
 struct TokenMask {
   TokenSet fits;      ///< what may come next; never empty
-  TokenSet language;  ///< what the language alone allows; contains `fits`
+  TokenSet language;  ///< what the language alone allows; contains `fits`. Of very ambiguous grammars perhaps not all
+                      ///< tokens, but always enough to write every text
   /// The rest of the language could not be completed within the budget.
   bool narrowed() const { return fits.count != language.count; }
 };

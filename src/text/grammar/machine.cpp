@@ -64,13 +64,15 @@ Machine::StatePtr Machine::start() {
 Machine::StatePtr Machine::next(const StatePtr& from, std::uint8_t byte) {
   const std::lock_guard lock(impl_->mutex);
   const auto& home = impl_->generation();
-  return share(home, impl_->stepper.step(*home, at_home(*home, from.get()), byte));
+  std::int64_t work = 0;
+  return share(home, impl_->stepper.step(*home, at_home(*home, from.get()), byte, work));
 }
 
 Machine::StatePtr Machine::next_token(const StatePtr& from, TokenId id) {
   const std::lock_guard lock(impl_->mutex);
   const auto& home = impl_->generation();
-  return share(home, impl_->stepper.token(*home, at_home(*home, from.get()), id));
+  std::int64_t work = 0;
+  return share(home, impl_->stepper.token(*home, at_home(*home, from.get()), id, work));
 }
 
 std::vector<TokenId> Machine::tokens(const StatePtr& from) { return impl_->stepper.tokens(*from); }
@@ -100,17 +102,18 @@ struct Machine::Walk::Impl {
   std::unique_lock<std::mutex> lock;
   std::shared_ptr<Generation> home;
   std::unordered_map<const State*, const State*> adopted;
+  std::int64_t work = 0;
 };
 
 Machine::Walk::Walk(Machine& machine) : impl_(std::make_unique<Impl>(*machine.impl_)) {}
 Machine::Walk::~Walk() = default;
 
 const Machine::State* Machine::Walk::next(const State* from, std::uint8_t byte) {
-  return impl_->machine.stepper.step(*impl_->home, impl_->local(from), byte);
+  return impl_->machine.stepper.step(*impl_->home, impl_->local(from), byte, impl_->work);
 }
 
 const Machine::State* Machine::Walk::next_token(const State* from, TokenId id) {
-  return impl_->machine.stepper.token(*impl_->home, impl_->local(from), id);
+  return impl_->machine.stepper.token(*impl_->home, impl_->local(from), id, impl_->work);
 }
 
 const Machine::State* Machine::Walk::like(const State* state) {
@@ -121,6 +124,18 @@ const Machine::State* Machine::Walk::like(const State* state) {
 std::vector<TokenId> Machine::Walk::tokens(const State* from) { return impl_->machine.stepper.tokens(*from); }
 
 Machine::StatePtr Machine::Walk::keep(const State* state) { return share(impl_->home, impl_->local(state)); }
+
+std::int64_t Machine::Walk::work() const { return impl_->work; }
+
+void Machine::Walk::forget_but(std::span<const State*> states) {
+  const std::shared_ptr<Generation> old = impl_->home;  // until they are copied
+  impl_->home = impl_->machine.generation();
+  if (impl_->home == old) return;
+  impl_->adopted.clear();
+  for (const State*& state : states) {
+    if (state) state = impl_->home->adopt(*state);
+  }
+}
 
 // --- whole texts -----------------------------------------------------------------------------------------
 

@@ -88,6 +88,7 @@ Cost declared_cost(const MemberContext& m, std::int32_t tree_node) {
   };
   // Those that are open lie side by side, and so do those below the node: the fewer are looked through.
   const std::int32_t first = m.at().place, end = std::min(object.next_required[first] + 1, object.size());
+  m.count(std::min(end - first, node.last - node.first), false);
   if (end - first < node.last - node.first) {
     for (std::int32_t i = first; i < end; ++i) {
       if (object.names.is_below(i, node)) try_one(i);
@@ -116,6 +117,7 @@ Cost declared_cost(const MemberContext& m, const TextLocal& local) {
 
 Cost other_cost(const MemberContext& m, std::int32_t other, const NamePlace& at) {
   const ObjectPlan& object = m.object();
+  m.count(at.free() ? 1 : 8, true);  // a search over bytes that ends soon
   const Cost name = cheapest_name(*object.others[other].names, object.names, at);
   return name == kNever ? kNever : with_other(m, other, name, at.weight + name);
 }

@@ -39,11 +39,21 @@ Cost cheapest_name(const Content& content, const NameTree& names, const NamePlac
 struct MemberContext {
   const Plan& plan;
   NodeId node;
-  const Frame& frame;  ///< of the object, before the member
+  const Frame& frame;            ///< of the object, before the member
+  std::int64_t* work = nullptr;  ///< counts it, where it is asked for
 
   const ObjectPlan& object() const { return plan.object_of(node); }
   ObjectAt at() const { return unpack_object(frame.a); }
   ValueCost value() const { return ValueCost(plan, frame.depth); }
+  /// The cost of what follows was found for so many members: by all properties where a minimum chooses among
+  /// them. `rare`: most of these steps are of names that are alike, and remembered.
+  void count(std::int64_t members, bool rare) const {
+    if (work == nullptr) return;
+    const bool chosen = at().count + object().required_count[at().place] < object().min;
+    const SeenNames* names = seen_of(frame);
+    const std::int64_t seen = names != nullptr ? names->total : 0;
+    *work += members * (chosen ? 1 + (object().size() + seen) / (rare ? 64 : 4) : 1);
+  }
   /// The data behind one more member, a declared one at `place` or one of the others.
   ObjectAt behind(std::int32_t place) const;
 };

@@ -1,9 +1,13 @@
 #include "text/grammar/machine_step.h"
 
+#include <numeric>
+#include <queue>
+
 namespace barg::text::grammar::pushdown {
 namespace {
 
-constexpr std::size_t kMaxTasks = std::size_t{1} << 17;
+constexpr std::size_t kMaxTasks = std::size_t{1} << 15;
+constexpr std::size_t kMostOfATask = 1024;  // tasks that one leads to, in thrift
 constexpr std::uint8_t kLineBreak = 2;
 constexpr std::uint8_t kMostBlanks = 60;
 constexpr std::uint64_t kConfigKey = 0, kStartKey = 1, kResumeKey = 2, kCountKey = 3;
@@ -51,10 +55,30 @@ std::int64_t& StepSet::at(const Key& key, std::int64_t fresh) {
 void Stepper::begin(Generation& home) {
   home_ = &home;
   configs_.clear();
+  costs_.clear();
   seen_.clear();
   budget_ = kMaxTasks;
-  accepting_ = false;
+  accepting_ = overflow_ = false;
   min_ = kNever;
+}
+
+/// The state behind `moves` moves; move(i) adds what the i-th leads to.
+template <class Move>
+const State* Stepper::made(Generation& home, std::size_t moves, Move move) {
+  work_ = static_cast<std::int64_t>(moves);
+  begin(home);
+  for (std::size_t i = 0; i < moves; ++i) {
+    move(i);
+    work();
+  }
+  if (!overflow_) return finish();
+  begin(home);
+  thrift_ = true;
+  for (std::size_t i = 0; i < moves; ++i) move(i);
+  work_by_cost();
+  keep_cheapest();
+  thrift_ = false;
+  return finish();
 }
 
 const State* Stepper::finish() {
@@ -74,35 +98,30 @@ void Stepper::describe(State& state) const {
 }
 
 const State* Stepper::start(Generation& home) {
-  begin(home);
-  push_start(plan_.grammar.root, nullptr);
-  work();
-  const State* state = finish();
+  const State* state = made(home, 1, [&](std::size_t) { push_start(plan_.grammar.root, nullptr); });
   CHECK(state != nullptr);
   return state;
 }
 
-const State* Stepper::step(Generation& home, const State* from, std::uint8_t byte) {
-  if (const State* known = home.known(from, byte)) return known == home.dead() ? nullptr : known;
-  begin(home);
-  for (const Config& c : from->all()) {
-    step_config(c, byte);
-    work();
+const State* Stepper::step(Generation& home, const State* from, std::uint8_t byte, std::int64_t& work) {
+  Taken taken = home.known(from, byte);
+  if (taken.word() == 0) {
+    const State* to = made(home, from->size, [&](std::size_t i) { step_config(from->configs[i], byte); });
+    taken = Taken(to ? to : home.dead(), work_);
+    home.remember(from, byte, taken);
   }
-  const State* to = finish();
-  home.remember(from, byte, to ? to : home.dead());
-  return to;
+  work += taken.work();
+  return taken.to() == home.dead() ? nullptr : taken.to();
 }
 
-const State* Stepper::token(Generation& home, const State* from, TokenId id) {
-  begin(home);
-  for (const Config& c : from->all()) {
+const State* Stepper::token(Generation& home, const State* from, TokenId id, std::int64_t& work) {
+  const State* to = made(home, from->size, [&](std::size_t i) {
+    const Config& c = from->configs[i];
     const auto* token = std::get_if<TokenNode>(&plan_.grammar.nodes[c.node]);
-    if (!token || token->id != id) continue;
-    push_resume(c.frame);
-    work();
-  }
-  return finish();
+    if (token && token->id == id) push_resume(c.frame);
+  });
+  work += work_;
+  return to;
 }
 
 const State* Stepper::like(Generation& home, const State* state) {
@@ -143,10 +162,76 @@ std::vector<TokenId> Stepper::tokens(const State& from) const {
 
 /// `cost`: bytes until everything is whole.
 void Stepper::add(const Config& config, Cost cost) {
-  if (configs_.size() >= Machine::kMaxConfigs) return;
   if (!seen_.insert({config.frame, config.local, key_kind(kConfigKey, config.node, config.part)})) return;
+  if (configs_.size() >= Machine::kMaxConfigs && !thrift_) {
+    overflow_ = true;
+    return;
+  }
   configs_.push_back(config);
+  if (thrift_) costs_.push_back(cost);
   min_ = std::min(min_, cost);
+}
+
+bool Stepper::take(const Task& task) {
+  ++work_;
+  const std::uint64_t kind = task.start == kNoNode ? kResumeKey : key_kind(kStartKey, task.start);
+  if (!seen_.insert({task.frame, 0, kind})) return false;
+  if (budget_ == 0) {
+    overflow_ = true;
+    return false;
+  }
+  --budget_;
+  return true;
+}
+
+/// Bytes until everything is whole, if it goes on with this task.
+Cost Stepper::cost_of(const Task& task) const {
+  return plus(task.start == kNoNode ? 0 : plan_.facts[task.start].min, rest_of(task.frame));
+}
+
+/// The cheapest task next, of equal ones the last: some way of the cheapest is gone to its end before all
+/// others.
+void Stepper::work_by_cost() {
+  struct Entry {
+    Cost cost;
+    std::uint64_t order;
+    Task task;
+    bool operator<(const Entry& o) const { return cost != o.cost ? cost > o.cost : order < o.order; }
+  };
+  std::priority_queue<Entry> queue;
+  std::uint64_t order = 0;
+  const auto take_in = [&](std::size_t most) {
+    if (tasks_.size() > most) {
+      std::ranges::stable_sort(tasks_, {}, [&](const Task& task) { return cost_of(task); });
+      tasks_.resize(most);
+    }
+    for (auto task = tasks_.rbegin(); task != tasks_.rend(); ++task)
+      queue.push({cost_of(*task), ++order, *task});
+    tasks_.clear();
+  };
+  take_in(kMaxTasks);
+  const std::size_t before = configs_.size();
+  bool some = false;  // the cheapest way is at its end, be it beyond the bound
+  while (!queue.empty() && (budget_ > 0 || !some)) {
+    const Task task = queue.top().task;
+    queue.pop();
+    budget_ = std::max<std::size_t>(budget_, 1);
+    if (!take(task)) continue;
+    task.start == kNoNode ? resume(task.frame) : start_node(task.start, task.frame);
+    some = accepting_ || configs_.size() > before;
+    take_in(kMostOfATask);
+  }
+}
+
+void Stepper::keep_cheapest() {
+  if (configs_.size() <= Machine::kMaxConfigs) return;
+  std::vector<std::size_t> order(configs_.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return costs_[i]; });
+  order.resize(Machine::kMaxConfigs);
+  std::ranges::sort(order);
+  for (std::size_t i = 0; i < order.size(); ++i) configs_[i] = configs_[order[i]];
+  configs_.resize(order.size());
 }
 
 void Stepper::work() {
@@ -154,9 +239,7 @@ void Stepper::work() {
   while (!tasks_.empty()) {
     const Task task = tasks_.back();
     tasks_.pop_back();
-    const std::uint64_t kind = task.start == kNoNode ? kResumeKey : key_kind(kStartKey, task.start);
-    if (budget_ == 0 || !seen_.insert({task.frame, 0, kind})) continue;
-    --budget_;
+    if (!take(task)) continue;
     const auto base = static_cast<std::ptrdiff_t>(tasks_.size());
     task.start == kNoNode ? resume(task.frame) : start_node(task.start, task.frame);
     std::reverse(tasks_.begin() + base, tasks_.end());
@@ -363,7 +446,7 @@ NodeId Stepper::value_of(NodeId object, std::int32_t selected) const {
 }
 
 /// kNever where it waits for white space only: then what begins beside it has the costs.
-Cost Stepper::object_cost(NodeId node, Punctuation at, const Frame& frame) const {
+Cost Stepper::object_cost(NodeId node, Punctuation at, const Frame& frame) {
   switch (at.phase) {
     case kFirst:
       return frame.own == 0 ? frame.rest : frame.rest - 1;
@@ -374,7 +457,7 @@ Cost Stepper::object_cost(NodeId node, Punctuation at, const Frame& frame) const
     case kBehindValue:
       return frame.rest;
     case kBehindComma:
-      return member_cost({plan_, node, frame});
+      return member_cost({plan_, node, frame, &work_});
   }
   return kNever;
 }
@@ -388,7 +471,7 @@ void Stepper::add_object(NodeId node, Punctuation at, const Frame* frame) {
 
 void Stepper::add_names(NodeId node, const Frame& frame) {
   const ObjectPlan& object = plan_.object_of(node);
-  const MemberContext m{plan_, node, frame};
+  const MemberContext m{plan_, node, frame, &work_};
   const Cost declared = declared_cost(m, 0);
   if (declared != kNever) add({&frame, pushdown::pack(TextLocal{}), node, kName}, declared);
   for (std::int32_t k = 0; k < static_cast<std::int32_t>(object.others.size()); ++k) {
@@ -415,14 +498,14 @@ void Stepper::step_object(const Config& config, std::uint8_t byte) {
   if (byte == ':' && at.phase == kBehindName) {
     return add_object(config.node, {.phase = kBeforeValue, .selected = at.selected}, &frame);
   }
-  if (byte == ',' && at.phase == kBehindValue && member_cost({plan_, config.node, frame}) != kNever) {
+  if (byte == ',' && at.phase == kBehindValue && member_cost({plan_, config.node, frame, &work_}) != kNever) {
     add_object(config.node, {.phase = kBehindComma}, &frame);
   }
 }
 
 void Stepper::step_declared(const Config& config, std::uint8_t byte) {
   const Frame& frame = *config.frame;
-  const MemberContext m{plan_, config.node, frame};
+  const MemberContext m{plan_, config.node, frame, &work_};
   const NameTree& names = m.object().names;
   TextLocal at = unpack_text(config.local);
   auto place = static_cast<std::int32_t>(at.state);
@@ -445,7 +528,7 @@ void Stepper::step_declared(const Config& config, std::uint8_t byte) {
 
 void Stepper::step_other(const Config& config, std::uint8_t byte) {
   const Frame& frame = *config.frame;
-  const MemberContext m{plan_, config.node, frame};
+  const MemberContext m{plan_, config.node, frame, &work_};
   const ObjectPlan& object = m.object();
   const Content& content = *object.others[config.part].names;
   TextLocal at = unpack_text(config.local);

@@ -1,8 +1,13 @@
 // Stepper: from a state and a byte to the next state.
 //
 // The configurations step one by one; what they lead to without input (parts begun, composites gone on with
-// or finished) is a list of tasks, worked off without recursion. Everything comes in the grammar's order, so
-// that what is dropped beyond the bounds is the same whatever was remembered.
+// or finished) is a list of tasks, worked off without recursion. Everything comes in the grammar's order. A
+// step that leads to more than the bounds allow is done once more, with the tasks in the order of what they
+// cost, and the cheapest configurations are kept: so the shortest way to an end is never lost, and what is
+// dropped is the same whatever was remembered.
+//
+// Work (configurations, tasks, costs of members that were found) is a function of the state and the byte
+// alone.
 //
 // Not thread-safe: the machine's mutex is held.
 #pragma once
@@ -50,9 +55,9 @@ class Stepper {
   explicit Stepper(const Plan& plan) : plan_(plan) {}
 
   const State* start(Generation& home);
-  /// nullptr: dead. Remembered. REQUIRES from->home == &home, as all of these.
-  const State* step(Generation& home, const State* from, std::uint8_t byte);
-  const State* token(Generation& home, const State* from, TokenId id);
+  /// nullptr: dead. Remembered. REQUIRES from->home == &home, as all of these. `work` counts.
+  const State* step(Generation& home, const State* from, std::uint8_t byte, std::int64_t& work);
+  const State* token(Generation& home, const State* from, TokenId id, std::int64_t& work);
   std::vector<TokenId> tokens(const State& from) const;
   /// As Machine::Walk::like. Remembered.
   const State* like(Generation& home, const State* state);
@@ -78,12 +83,18 @@ class Stepper {
   };
 
   void begin(Generation& home);
+  template <class Move>
+  const State* made(Generation& home, std::size_t moves, Move move);
   const State* finish();
   void describe(State& state) const;
   void add(const Config& config, Cost cost);
   void push_start(NodeId node, const Frame* frame) { tasks_.push_back({node, frame}); }
   void push_resume(const Frame* frame) { tasks_.push_back({kNoNode, frame}); }
+  bool take(const Task& task);  ///< false: done before, or no more may be
   void work();
+  Cost cost_of(const Task& task) const;
+  void work_by_cost();
+  void keep_cheapest();
 
   void start_node(NodeId node, const Frame* frame);
   void start_part(NodeId node, std::size_t part, const Frame* parent);
@@ -110,7 +121,7 @@ class Stepper {
   bool take_space(Punctuation& at, std::uint8_t byte) const;
 
   Cost string_cost(NodeId node, const TextLocal& local);
-  Cost object_cost(NodeId node, Punctuation at, const Frame& frame) const;
+  Cost object_cost(NodeId node, Punctuation at, const Frame& frame);
   const std::vector<Generation::Target>& targets(const Content& content, const TextLocal& local);
   /// As Machine::plain_run and its worst, of one configuration.
   std::pair<std::int64_t, Cost> plain_run(const Config& config) const;
@@ -119,11 +130,15 @@ class Stepper {
   const Plan& plan_;
   Generation* home_ = nullptr;
   std::vector<Config> configs_;
+  std::vector<Cost> costs_;  // of configs_, in thrift
   std::vector<Task> tasks_;
   std::size_t budget_ = 0;  // tasks left
   StepSet seen_;
   bool accepting_ = false;
+  bool overflow_ = false;  // something was dropped
+  bool thrift_ = false;    // done once more, by costs
   Cost min_ = kNever;
+  std::int64_t work_ = 0;
 };
 
 }  // namespace barg::text::grammar::pushdown

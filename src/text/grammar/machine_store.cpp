@@ -211,25 +211,25 @@ State* Generation::new_state(std::span<const Config> configs, bool accepting, st
   auto* copied = arena_.allot<Config>(configs.size());
   std::uninitialized_copy(configs.begin(), configs.end(), copied);
   State* made = place(arena_, State{hash, this, copied, static_cast<std::uint32_t>(configs.size()), accepting,
-                                    0, 0, 0, nullptr, nullptr, 0});
+                                    0, 0, 0, nullptr, 0, 0});
   states_.insert(made);
   return made;
 }
 
-void Generation::remember(const State* from, std::uint8_t byte, const State* to) {
+void Generation::remember(const State* from, std::uint8_t byte, Taken taken) {
   auto* state = const_cast<State*>(from);  // of this generation, under the mutex
-  if (!state->next && !state->only) {
-    state->only = to;
+  if (!state->next && state->only == 0) {
+    state->only = taken.word();
     state->only_byte = byte;
     return;
   }
   if (!state->next) {
     state->next = new (arena_.allot<std::array<State::Page*, 16>>(1)) std::array<State::Page*, 16>{};
-    remember(from, state->only_byte, state->only);
+    remember(from, state->only_byte, Taken(state->only));
   }
   State::Page*& page = (*state->next)[byte >> 4];
   if (!page) page = new (arena_.allot<State::Page>(1)) State::Page{};
-  (*page)[byte & 15] = to;
+  (*page)[byte & 15] = taken.word();
 }
 
 // --- from one generation to the next ---------------------------------------------------------------------

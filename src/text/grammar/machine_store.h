@@ -6,6 +6,8 @@
 // without it.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -155,10 +157,10 @@ struct Machine::State {
   std::int64_t plain_run;
   std::int64_t plain_worst;
 
-  // Transitions by byte: most states know one for long.
-  using Page = std::array<const State*, 16>;
+  // Transitions by byte (pushdown::Taken): most states know one for long.
+  using Page = std::array<std::uintptr_t, 16>;
   std::array<Page*, 16>* next;  ///< null: at most `only` is known
-  const State* only;            ///< by the byte `only_byte`; null: none
+  std::uintptr_t only;          ///< by the byte `only_byte`; 0: none
   std::uint8_t only_byte;
   const State* like = nullptr;  ///< Walk::like; null: not asked for
 
@@ -170,6 +172,24 @@ struct Machine::State {
 namespace barg::text::grammar::pushdown {
 
 using State = Machine::State;
+
+/// Where a step leads and the work it took, rounded to a power of four (at most 4^7), in one word.
+class Taken {
+ public:
+  Taken(const State* to, std::int64_t work) : word_(reinterpret_cast<std::uintptr_t>(to) | rank_of(work)) {}
+  explicit Taken(std::uintptr_t word) : word_(word) {}
+  std::uintptr_t word() const { return word_; }  ///< 0: nothing is known
+  const State* to() const { return reinterpret_cast<const State*>(word_ & ~std::uintptr_t{7}); }
+  std::int64_t work() const { return std::int64_t{1} << (2 * (word_ & 7)); }
+
+ private:
+  static std::uintptr_t rank_of(std::int64_t work) {
+    const int bits = std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(work, 1)));
+    return static_cast<std::uintptr_t>(std::min(7, (bits - 1) / 2));
+  }
+  std::uintptr_t word_;
+};
+static_assert(alignof(State) >= 8);
 
 class Generation {
  public:
@@ -209,13 +229,13 @@ class Generation {
     return made;
   }
 
-  /// What is remembered of a step: nullptr: nothing; dead(): that there is none.
-  const State* known(const State* from, std::uint8_t byte) const {
-    if (!from->next) return from->only_byte == byte ? from->only : nullptr;
+  /// What is remembered of a step: word() 0: nothing; dead(): that there is none.
+  Taken known(const State* from, std::uint8_t byte) const {
+    if (!from->next) return Taken(from->only_byte == byte ? from->only : 0);
     const State::Page* page = (*from->next)[byte >> 4];
-    return page ? (*page)[byte & 15] : nullptr;
+    return Taken(page ? (*page)[byte & 15] : 0);
   }
-  void remember(const State* from, std::uint8_t byte, const State* to);
+  void remember(const State* from, std::uint8_t byte, Taken taken);
   const State* dead() const { return &dead_; }
 
   /// A state of another generation, in this one.

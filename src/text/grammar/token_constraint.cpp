@@ -19,8 +19,8 @@ constexpr int kNewlines = 2;  // between reasoning and answer, at most
 
 class TokenConstraint final : public Constraint, public std::enable_shared_from_this<TokenConstraint> {
  public:
-  TokenConstraint(std::shared_ptr<Machine> machine, UsableTokens usable)
-      : machine_(std::move(machine)), usable_(std::move(usable)), masks_(*machine_, usable_) {
+  TokenConstraint(std::shared_ptr<Machine> machine, UsableTokens usable, std::int64_t work)
+      : machine_(std::move(machine)), usable_(std::move(usable)), masks_(*machine_, usable_, work) {
     ends_.words.assign(usable_.vocabulary->words(), 0);
     for (const TokenId id : usable_.ends) set_bit(ends_.words, id);
     ends_.count = static_cast<std::int32_t>(usable_.ends.size());
@@ -81,6 +81,8 @@ class TokenConstraintState final : public ConstraintState {
     if (held_->worst_bytes > budget - 1) {
       fits_.assign(held_->words.size(), 0);
       owner_->masks().narrow(place.state, budget - 1, fits_);
+      // Walks that ended early did not end at the same token.
+      for (std::size_t w = 0; w < fits_.size(); ++w) fits_[w] &= held_->words[w];
       out.fits = {.words = fits_, .count = count_bits(fits_)};
     }
     if (place.newlines > 0) add_newlines(place, budget, out);
@@ -105,7 +107,7 @@ class TokenConstraintState final : public ConstraintState {
   }
 
  private:
-  static constexpr std::size_t kPlaces = 32;  // rewinding further back starts again: old states keep much memory alive
+  static constexpr std::size_t kPlaces = 8;  // rewinding further back starts again: old states keep much memory alive
 
   static TokenSet set_of(const StateMask& mask) { return {.words = mask.words, .count = mask.count}; }
 
@@ -232,7 +234,7 @@ Result<std::shared_ptr<const Constraint>> make_token_constraint(std::shared_ptr<
                                                                 TokenConstraintOptions options) {
   UsableTokens usable = usable_tokens(std::move(vocabulary), options);
   if (auto ok = check_ways_out(*machine, usable); !ok) return std::unexpected(ok.error());
-  return std::make_shared<const TokenConstraint>(std::move(machine), std::move(usable));
+  return std::make_shared<const TokenConstraint>(std::move(machine), std::move(usable), options.work);
 }
 
 }  // namespace barg::text::grammar

@@ -7,6 +7,7 @@
 #include "barg/constraint.h"
 #include "barg/result.h"
 #include "text/grammar/machine.h"
+#include "text/grammar/usable_tokens.h"
 #include "text/grammar/vocabulary.h"
 
 namespace barg::text::grammar {
@@ -17,6 +18,7 @@ struct TokenConstraintOptions {
   std::vector<TokenId> end_ids{};
   std::vector<TokenId> banned{};   ///< of the request; never allowed
   std::vector<TokenId> allowed{};  ///< of the request; empty: all
+  std::int64_t work = kWalkWork;   ///< of one walk: where an ambiguous grammar takes more, a mask has fewer tokens
 };
 
 /// kInvalidValue: what is banned, not allowed or stops takes something that the language needs (a byte, a token, every

@@ -7,8 +7,8 @@
 
 namespace barg::text::grammar {
 
-TokenDistance::TokenDistance(Machine& machine, const UsableTokens& usable)
-    : machine_(machine), usable_(usable), bytes_(machine.alphabet()), stack_(*usable.vocabulary) {
+TokenDistance::TokenDistance(Machine& machine, const UsableTokens& usable, std::int64_t work)
+    : machine_(machine), usable_(usable), work_(work), bytes_(machine.alphabet()), stack_(*usable.vocabulary) {
   constexpr std::string_view kClosers = "\"}],:0";  // most ways to an end begin with one of these
   const auto rank = [&](std::uint8_t byte) { return std::pair(kClosers.find(static_cast<char>(byte)), byte); };
   std::sort(bytes_.begin(), bytes_.end(), [&](std::uint8_t a, std::uint8_t b) { return rank(a) < rank(b); });
@@ -39,6 +39,7 @@ TokenDistance::Known& TokenDistance::know(const Machine::StatePtr& state) {
 Machine::StatePtr TokenDistance::step(Machine::Walk& walk, const Machine::StatePtr& from) {
   Known& known = know(from);
   if (Machine::StatePtr next = known.next.lock()) return next;
+  const std::int64_t before = walk.work();
   const Machine::State* state = from.get();
   const std::int64_t here = Machine::min_bytes(*state);
   const auto nearer = [here](const Machine::State* to) { return to != nullptr && Machine::min_bytes(*to) < here; };
@@ -46,6 +47,7 @@ Machine::StatePtr TokenDistance::step(Machine::Walk& walk, const Machine::StateP
     Machine::StatePtr next = walk.keep(to);
     known.symbol = symbol;
     known.next = next;
+    known.work = walk.work() - before;
     return next;
   };
   for (const std::uint8_t byte : bytes_) {
@@ -58,15 +60,20 @@ Machine::StatePtr TokenDistance::step(Machine::Walk& walk, const Machine::StateP
   return nullptr;
 }
 
-TokenDistance::Path TokenDistance::path(Machine::Walk& walk, Machine::StatePtr at) {
+TokenDistance::Path TokenDistance::path(Machine::Walk& walk, Machine::StatePtr at, std::int64_t symbols) {
   Path out;
-  while (!Machine::accepting(*at)) {
+  std::int64_t work = 0;
+  for (; !Machine::accepting(*at) && symbols > 0; --symbols) {
     Machine::StatePtr next = step(walk, at);
     if (next == nullptr) return out;
-    out.symbols.push_back(know(at).symbol);
+    const Known& known = know(at);
+    work += known.work;
+    out.symbols.push_back(known.symbol);
     out.states.push_back(std::exchange(at, std::move(next)));
+    if (work > work_) return out;
   }
-  out.whole = true;
+  out.whole = Machine::accepting(*at);
+  out.states.push_back(std::move(at));
   return out;
 }
 
@@ -75,7 +82,7 @@ std::int64_t TokenDistance::spelled(const Machine::StatePtr& from) {
   if (bytes == 0 || bytes > kLongestText) return bytes;
   if (const Known& known = know(from); known.spelled != kUnknown) return known.spelled;
   Machine::Walk walk(machine_);
-  const Path text = path(walk, from);
+  const Path text = path(walk, from, kLongestText);
   if (!text.whole) return know(from).spelled = kNever;
   std::vector<std::int64_t> behind(text.symbols.size() + 1, 0);  // tokens for what follows
   for (std::size_t i = text.symbols.size(); i-- > 0;) {
@@ -84,6 +91,24 @@ std::int64_t TokenDistance::spelled(const Machine::StatePtr& from) {
     behind[i] = at.spelled;
   }
   return behind[0];
+}
+
+std::vector<std::pair<TokenId, Machine::StatePtr>> TokenDistance::spelled_tokens(const Machine::StatePtr& from) {
+  const std::lock_guard lock(mutex_);
+  if (known_.size() > kRemembered) known_.clear();
+  const Vocabulary& vocabulary = *usable_.vocabulary;
+  Machine::Walk walk(machine_);
+  const Path text = path(walk, from, vocabulary.longest_bytes());
+  std::vector<std::pair<TokenId, Machine::StatePtr>> out;
+  std::uint32_t node = Vocabulary::kRoot;
+  for (std::size_t i = 0; i + 1 < text.states.size() && text.symbols[i] < kTokens; ++i) {
+    node = vocabulary.child(node, static_cast<std::uint8_t>(text.symbols[i]));
+    if (node == Vocabulary::kNoChild) break;
+    for (TokenId id = vocabulary.all()[node].token; id != kNoToken; id = vocabulary.same(id)) {
+      if (has_bit(usable_.spelled, id)) out.emplace_back(id, text.states[i + 1]);
+    }
+  }
+  return out;
 }
 
 /// Fewest tokens for the symbols from `from` on.
@@ -114,7 +139,7 @@ std::int64_t TokenDistance::search(const Machine::State* from) {
   const Machine::State* start = walk.keep(from).get();  // as a way back to it would find it
   std::unordered_set<const Machine::State*> seen{start};
   std::vector<const Machine::State*> level{start}, next;
-  std::int64_t steps = kSearchSteps;
+  WalkLimits limits{.nodes = kSearchSteps, .work = walk.work() + work_ / 4};
   for (std::int64_t tokens = 1; !level.empty(); ++tokens) {
     bool ends = false;
     for (const Machine::State* state : level) {
@@ -122,8 +147,8 @@ std::int64_t TokenDistance::search(const Machine::State* from) {
         ends |= Machine::accepting(*to);
         if (seen.insert(to).second) next.push_back(to);
       };
-      if (!each_token(walk, state, usable_, stack_, steps, reach)) return kNever;
-      each_quoted(walk, state, usable_, reach);
+      if (!each_token(walk, state, usable_, stack_, limits, reach)) return kNever;
+      if (!each_quoted(walk, state, usable_, limits, reach)) return kNever;
     }
     if (ends) return tokens;
     level.swap(next);

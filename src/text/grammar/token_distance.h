@@ -10,7 +10,9 @@
 // path: a search looks at whole levels, so the one from the next state looks at a part of what this one did, and is not
 // given up either. All three depend on the state alone, not on what was asked before.
 //
-// Threads: thread-safe; one mutex, held for up to milliseconds. Memory: bounded, and no state is kept alive by it; what is
+// A text or a search that takes too much work is not looked at: then it is the bytes. Work is a function of the state, too.
+//
+// Threads: thread-safe; one mutex, held for up to milliseconds, where much work is needed for a fifth of a second. Memory: bounded, and no state is kept alive by it; what is
 // forgotten is computed again.
 #pragma once
 
@@ -19,6 +21,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "text/grammar/machine.h"
@@ -30,12 +33,15 @@ class TokenDistance {
  public:
   static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
-  /// `machine` and `usable` outlive it. Every byte of the machine's alphabet is a usable token.
-  TokenDistance(Machine& machine, const UsableTokens& usable);
+  /// `machine` and `usable` outlive it. Every byte of the machine's alphabet is a usable token. `work`: of finding one
+  /// text; a search takes a quarter, so that its first token is found by whoever walks with all of it.
+  TokenDistance(Machine& machine, const UsableTokens& usable, std::int64_t work = kWalkWork);
 
   /// Do so many tokens suffice?
   bool within(const Machine::StatePtr& state, std::int64_t tokens);
   std::int64_t tokens(const Machine::StatePtr& state);
+  /// The tokens that the text of `spelled` may begin with, and the states behind them.
+  std::vector<std::pair<TokenId, Machine::StatePtr>> spelled_tokens(const Machine::StatePtr& from);
 
  private:
   static constexpr std::int64_t kUnknown = -1;
@@ -49,18 +55,20 @@ class TokenDistance {
     WeakState state;           // expired: this is of another state that had the address
     std::int32_t symbol = -1;  // of its shortest text
     WeakState next;            // behind it
+    std::int64_t work = 0;     // of finding it
     std::int64_t spelled = kUnknown;
     std::int64_t found = kUnknown;
   };
   struct Path {
-    std::vector<Machine::StatePtr> states;  // those before each symbol
+    std::vector<Machine::StatePtr> states;  // those before each symbol, then the last
     std::vector<std::int32_t> symbols;
     bool whole = false;
   };
 
   Known& know(const Machine::StatePtr& state);
   Machine::StatePtr step(Machine::Walk& walk, const Machine::StatePtr& from);
-  Path path(Machine::Walk& walk, Machine::StatePtr from);
+  /// Of at most so many symbols.
+  Path path(Machine::Walk& walk, Machine::StatePtr from, std::int64_t symbols);
   std::int64_t spelled(const Machine::StatePtr& from);
   std::int64_t spell(const std::vector<std::int32_t>& symbols, std::size_t from, const std::vector<std::int64_t>& behind) const;
   std::int64_t found(const Machine::StatePtr& from);
@@ -68,6 +76,7 @@ class TokenDistance {
 
   Machine& machine_;
   const UsableTokens& usable_;
+  const std::int64_t work_;
   std::vector<std::uint8_t> bytes_;  // of the alphabet, as they are tried
   std::mutex mutex_;
   WalkStack stack_;                                            // guarded by mutex_

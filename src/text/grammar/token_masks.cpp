@@ -8,7 +8,10 @@
 namespace barg::text::grammar {
 namespace {
 
-constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
+/// Of a walk that begins now. Where the last ended, or what of it is remembered, makes no difference.
+WalkLimits limits_from(const Machine::Walk& walk, std::int64_t work) {
+  return {.work = walk.work() + work, .forgetful = true};
+}
 
 }  // namespace
 
@@ -18,8 +21,8 @@ std::int32_t count_bits(std::span<const std::uint64_t> words) {
   return count;
 }
 
-TokenMasks::TokenMasks(Machine& machine, const UsableTokens& usable)
-    : machine_(machine), usable_(usable), distance_(machine, usable) {}
+TokenMasks::TokenMasks(Machine& machine, const UsableTokens& usable, std::int64_t work)
+    : machine_(machine), usable_(usable), work_(work), distance_(machine, usable, work) {}
 
 void TokenMasks::add_ends(TokenBits& words) const {
   for (const TokenId id : usable_.ends) set_bit(words, id);
@@ -33,6 +36,25 @@ std::shared_ptr<const StateMask> TokenMasks::language(const Machine::StatePtr& s
 }
 
 StateMask TokenMasks::make_language(const Machine::StatePtr& state) {
+  StateMask out = walked(state);
+  if (!out.whole) add_short(state, out);
+  if (Machine::accepting(*state)) add_ends(out.words);
+  out.count = count_bits(out.words);
+  return out;
+}
+
+void TokenMasks::add_short(const Machine::StatePtr& state, StateMask& mask) {
+  const auto take = [&](TokenId id, const Machine::State* to) {
+    set_bit(mask.words, id);
+    mask.worst_bytes = std::max(mask.worst_bytes, Machine::min_bytes(*to));
+  };
+  for (const auto& [id, to] : distance_.spelled_tokens(state)) take(id, to.get());
+  Machine::Walk walk(machine_);
+  each_byte(walk, state.get(), usable_, take);
+}
+
+/// All but end tokens.
+StateMask TokenMasks::walked(const Machine::StatePtr& state) {
   Machine::Walk walk(machine_);
   const Machine::StatePtr own = walk.keep(state.get());
   const Machine::State* like = walk.like(own.get());
@@ -52,13 +74,11 @@ StateMask TokenMasks::make_language(const Machine::StatePtr& state) {
     set_bit(out.words, id);
     out.worst_bytes = std::max(out.worst_bytes, Machine::min_bytes(*to));
   };
-  each_quoted(walk, own.get(), usable_, take);
+  if (!each_quoted(walk, own.get(), usable_, limits_from(walk, work_), take)) out.whole = false;
   for (const TokenId id : walk.tokens(own.get())) {
     const Machine::State* to = walk.next_token(own.get(), id);
     if (to != nullptr && usable_.may_name(id, *to)) take(id, to);
   }
-  if (Machine::accepting(*state)) add_ends(out.words);
-  out.count = count_bits(out.words);
   return out;
 }
 
@@ -66,7 +86,7 @@ StateMask TokenMasks::make_language(const Machine::StatePtr& state) {
 StateMask TokenMasks::walk_language(Machine::Walk& walk, const Machine::State* state) const {
   const Vocabulary& vocabulary = *usable_.vocabulary;
   StateMask out{.words = TokenBits(vocabulary.words(), 0)};
-  std::int64_t steps = kNoLimit;
+  WalkLimits limits = limits_from(walk, work_);
   WalkStack stack(vocabulary);
   const auto spelled = [&](const TrieNode& node, const Machine::State* to) {
     bool any = false;
@@ -81,11 +101,11 @@ StateMask TokenMasks::walk_language(Machine::Walk& walk, const Machine::State* s
     const Vocabulary::Plain plain = vocabulary.plain_up_to(run);
     for (std::size_t w = 0; w < out.words.size(); ++w) out.words[w] = plain.words[w] & usable_.walked[w];
     out.worst_bytes = Machine::plain_run_worst(*state);
-    walk_trie(walk, state, vocabulary.odd(), -1, stack, steps, spelled);
+    out.whole = walk_trie(walk, state, vocabulary.odd(), -1, stack, limits, spelled);
     const auto chars = static_cast<int>(std::min<std::int64_t>(plain.chars, 255));
-    walk_trie(walk, state, vocabulary.plain(), chars, stack, steps, spelled);
+    out.whole = walk_trie(walk, state, vocabulary.plain(), chars, stack, limits, spelled) && out.whole;
   } else {
-    walk_trie(walk, state, vocabulary.all(), -1, stack, steps, spelled);
+    out.whole = walk_trie(walk, state, vocabulary.all(), -1, stack, limits, spelled);
   }
   return out;
 }
@@ -106,26 +126,37 @@ std::shared_ptr<const TokenMasks::Groups> TokenMasks::groups(Machine::StatePtr s
   return made;
 }
 
-TokenMasks::Groups TokenMasks::make_groups(const Machine::StatePtr& state, States& states) const {
+TokenMasks::Groups TokenMasks::make_groups(const Machine::StatePtr& state, States& states) {
   Groups out;
   std::unordered_map<const Machine::State*, std::size_t> index;
   const Machine::State* last = nullptr;  // neighbours in the trie often lead to one state
   std::size_t at = 0;
-  std::int64_t steps = kNoLimit;
-  WalkStack stack(*usable_.vocabulary);
-  Machine::Walk walk(machine_);
-  each_token(walk, state.get(), usable_, stack, steps, [&](TokenId id, const Machine::State* to) {
+  const auto group = [&](TokenId id, const Machine::State* to, auto&& keep) {
     if (to != last) {
       const auto [found, added] = index.try_emplace(to, out.size());
       if (added) {
-        states.push_back(walk.keep(to));
+        states.push_back(keep());
         out.push_back({.state = states.back(), .ids = {}, .bits = {}});
       }
       last = to;
       at = found->second;
     }
     out[at].ids.push_back(id);
-  });
+  };
+  bool whole = true;
+  {
+    Machine::Walk walk(machine_);
+    const auto take = [&](TokenId id, const Machine::State* to) {
+      group(id, to, [&] { return walk.keep(to); });
+    };
+    WalkStack stack(*usable_.vocabulary);
+    WalkLimits limits = limits_from(walk, work_);
+    whole = each_token(walk, state.get(), usable_, stack, limits, take);
+    if (!whole) each_byte(walk, state.get(), usable_, take);
+  }
+  if (!whole) {
+    for (const auto& [id, to] : distance_.spelled_tokens(state)) group(id, to.get(), [&] { return to; });
+  }
   const std::size_t words = usable_.vocabulary->words();
   for (Group& group : out) {
     if (group.ids.size() < 2 * words) {
@@ -147,10 +178,14 @@ void TokenMasks::add(const Group& group, TokenBits& words) {
 /// False: none of them fits.
 bool TokenMasks::narrow_quoted(const Machine::StatePtr& state, std::int64_t tokens, TokenBits& words) {
   std::vector<std::pair<TokenId, Machine::StatePtr>> ways;
+  bool whole = true;
   {
     Machine::Walk walk(machine_);
-    each_quoted(walk, walk.keep(state.get()).get(), usable_,
-                [&](TokenId id, const Machine::State* to) { ways.emplace_back(id, walk.keep(to)); });
+    whole = each_quoted(walk, state.get(), usable_, limits_from(walk, work_),
+                        [&](TokenId id, const Machine::State* to) { ways.emplace_back(id, walk.keep(to)); });
+  }
+  if (!whole) {
+    for (auto& way : distance_.spelled_tokens(state)) ways.push_back(std::move(way));
   }
   bool any = false;
   for (const auto& [id, to] : ways) {

@@ -7,9 +7,13 @@
 //              with each mask goes the largest min_bytes behind any of its tokens. Otherwise by groups of tokens that
 //              lead to the same state
 //
+// Where a grammar is so ambiguous that a walk would take over a fifth of a second (kWalkWork), it ends early: the mask has
+// the tokens found so far, those of one byte and those of the text that TokenDistance knows. Every text of the language can
+// still be written, by other tokens. A mask that is not whole is so for every sequence in that state.
+//
 // Recent ones of both are kept, so that sequences in the same state share them, and a text in a string has one.
 //
-// Threads: thread-safe; a walk holds the machine's lock for up to a millisecond or two.
+// Threads: thread-safe; a walk holds the machine's lock for up to a millisecond or two, where it ends early for longer.
 #pragma once
 
 #include <cstddef>
@@ -71,12 +75,13 @@ struct StateMask {
   TokenBits words;
   std::int32_t count = 0;
   std::int64_t worst_bytes = 0;  ///< min_bytes behind each of them is at most so many
+  bool whole = true;             ///< false: a walk ended early
 };
 
 class TokenMasks {
  public:
-  /// `machine` and `usable` outlive it.
-  TokenMasks(Machine& machine, const UsableTokens& usable);
+  /// `machine` and `usable` outlive it. `work`: of one walk.
+  TokenMasks(Machine& machine, const UsableTokens& usable, std::int64_t work = kWalkWork);
 
   std::shared_ptr<const StateMask> language(const Machine::StatePtr& state);
   /// Sets in `words` the bits of the tokens behind which `tokens` more suffice, and of the end tokens; or, where there
@@ -98,8 +103,10 @@ class TokenMasks {
   using States = std::vector<Machine::StatePtr>;  // of groups
 
   StateMask make_language(const Machine::StatePtr& state);
+  StateMask walked(const Machine::StatePtr& state);
   StateMask walk_language(Machine::Walk& walk, const Machine::State* state) const;
-  Groups make_groups(const Machine::StatePtr& state, States& states) const;
+  void add_short(const Machine::StatePtr& state, StateMask& mask);
+  Groups make_groups(const Machine::StatePtr& state, States& states);
   std::shared_ptr<const Groups> groups(Machine::StatePtr state, States& states);
   bool narrow_quoted(const Machine::StatePtr& state, std::int64_t tokens, TokenBits& words);
   void add_ends(TokenBits& words) const;
@@ -107,6 +114,7 @@ class TokenMasks {
 
   Machine& machine_;
   const UsableTokens& usable_;
+  const std::int64_t work_;
   TokenDistance distance_;
   Recent<StateMask> masks_{kMasks};
   Recent<Groups> groups_{kGroups};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -67,12 +68,25 @@ class WalkStack {
   std::vector<const Machine::State*> states_;
 };
 
+/// Work of one walk (Machine::Walk::work) where masks are made: about a fifth of a second.
+inline constexpr std::int64_t kWalkWork = 2'000'000;
+
+/// How far walks go: nodes of tries, counted down; and what Walk::work() may come to. Where many readings of an ambiguous
+/// grammar go on side by side a walk ends by its work.
+struct WalkLimits {
+  std::int64_t nodes = std::numeric_limits<std::int64_t>::max();
+  std::int64_t work = std::numeric_limits<std::int64_t>::max();
+  /// Whoever gets a state uses it at once, or keeps it by Walk::keep: others may be forgotten on the way.
+  bool forgetful = false;
+};
+
 /// emit(node, state) for every token of `trie` that the machine takes behind `from`, by Walk::like. Subtrees without a
-/// token of more than `chars` characters are left out (only of the plain trie; -1: none). False: it would look at more
-/// than `steps` nodes, which is counted down.
+/// token of more than `chars` characters are left out (only of the plain trie; -1: none). False: it would be beyond the
+/// limits.
 template <class Emit>
 bool walk_trie(Machine::Walk& machine, const Machine::State* from, const Trie& trie, int chars, WalkStack& stack,
-               std::int64_t& steps, Emit emit) {
+               WalkLimits& limits, Emit emit) {
+  constexpr std::size_t kForgetEvery = 1024;  // nodes
   auto& states = stack.states();
   states[0] = from;
   for (std::size_t i = 0; i < trie.size();) {
@@ -81,7 +95,8 @@ bool walk_trie(Machine::Walk& machine, const Machine::State* from, const Trie& t
       i = node.end;
       continue;
     }
-    if (--steps < 0) return false;
+    if (--limits.nodes < 0 || machine.work() > limits.work) return false;
+    if (limits.forgetful && i % kForgetEvery == 0) machine.forget_but(std::span(states).first(node.depth));
     const Machine::State* to = machine.next(states[node.depth - 1U], node.byte);
     if (to == nullptr) {
       i = node.end;
@@ -98,10 +113,10 @@ bool walk_trie(Machine::Walk& machine, const Machine::State* from, const Trie& t
 /// emit(id, state) for every usable token but the quoted ones that may come behind `from`. False as in walk_trie().
 template <class Emit>
 bool each_token(Machine::Walk& machine, const Machine::State* from, const UsableTokens& usable, WalkStack& stack,
-                std::int64_t& steps, Emit emit) {
+                WalkLimits& limits, Emit emit) {
   const std::vector<TokenId> named = machine.tokens(from);
   for (const TokenId id : named) {
-    if (--steps < 0) return false;
+    if (--limits.nodes < 0) return false;
     const Machine::State* to = machine.next_token(from, id);
     if (to != nullptr && usable.may_name(id, *to)) emit(id, to);
   }
@@ -111,19 +126,35 @@ bool each_token(Machine::Walk& machine, const Machine::State* from, const Usable
       if (has_bit(usable.walked, id) && !std::binary_search(named.begin(), named.end(), id)) emit(id, to);
     }
   };
-  return walk_trie(machine, from, vocabulary.all(), -1, stack, steps, spelled);
+  return walk_trie(machine, from, vocabulary.all(), -1, stack, limits, spelled);
 }
 
 /// The same for the quoted ones, without Walk::like.
 template <class Emit>
-void each_quoted(Machine::Walk& machine, const Machine::State* from, const UsableTokens& usable, Emit emit) {
+bool each_quoted(Machine::Walk& machine, const Machine::State* from, const UsableTokens& usable, const WalkLimits& limits,
+                 Emit emit) {
   for (const TokenId id : usable.quoted) {
+    if (machine.work() > limits.work) return false;
     const Machine::State* to = from;
     for (const char c : usable.vocabulary->bytes(id)) {
       to = machine.next(to, static_cast<std::uint8_t>(c));
       if (to == nullptr) break;
     }
     if (to != nullptr) emit(id, to);
+  }
+  return true;
+}
+
+/// The same for the tokens of one byte.
+template <class Emit>
+void each_byte(Machine::Walk& machine, const Machine::State* from, const UsableTokens& usable, Emit emit) {
+  for (int byte = 0; byte < 256; ++byte) {
+    TokenId id = usable.vocabulary->single(static_cast<std::uint8_t>(byte));
+    if (id == kNoToken) continue;
+    const Machine::State* to = machine.next(from, static_cast<std::uint8_t>(byte));
+    for (; to != nullptr && id != kNoToken; id = usable.vocabulary->same(id)) {
+      if (has_bit(usable.spelled, id)) emit(id, to);
+    }
   }
 }
 

@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "text/grammar/machine.h"
 
-namespace barg::test {
+namespace barg::test::machines {  // support/grammars.h has a Builder too
 
 namespace tg = text::grammar;
 
@@ -81,4 +81,4 @@ inline std::int64_t left(tg::Machine& machine, std::string_view text) {
   return state ? tg::Machine::min_bytes(*state) : -1;
 }
 
-}  // namespace barg::test
+}  // namespace barg::test::machines

@@ -9,6 +9,7 @@
 namespace barg::test {
 namespace {
 
+using namespace machines;
 using namespace text::grammar;
 
 // --- strings ---
@@ -414,6 +415,17 @@ TEST(MachineLimits, LongChainsNeedNoRecursion) {
   NodeId last = end;
   for (int i = 0; i < 60'000; ++i) last = b.choice({last, end});
   EXPECT_TRUE(accepts(*b.machine(last), "x"));
+}
+
+TEST(MachineLimits, TheShortestWayIsKeptAmongTooManyReadings) {
+  // An odd number of letters, read in ways that double with every letter; the dearest come first.
+  Builder b;
+  const NodeId letter = b.bytes(words({"a", "b"})), text = b.later();
+  b.put(text, ChoiceNode{{b.sequence({letter, b.add(RefNode{text}), letter, b.bytes("cc")}),
+                          b.sequence({letter, b.add(RefNode{text}), letter}), letter}});
+  const auto m = b.machine(text);
+  for (std::size_t n = 1; n <= 24; ++n) EXPECT_EQ(left(*m, std::string(n, 'a')), n % 2 == 0 ? 1 : 0) << n;
+  EXPECT_TRUE(accepts(*m, std::string(41, 'b')));
 }
 
 TEST(MachineLimits, WhatMayBeEmptyRepeatsWithoutEnd) {
