@@ -25,8 +25,9 @@ bool has_strict(const ToolOptions& tools) {
   return std::any_of(tools.tools.begin(), tools.tools.end(), [](const ToolSpec& tool) { return tool.strict; });
 }
 
-SchemaOptions schema_options(const ConstraintSpec& spec, bool lenient) {
+SchemaOptions schema_options(const ConstraintSpec& spec, bool lenient, std::int64_t& work) {
   SchemaOptions options;
+  options.work = &work;
   options.lenient = lenient;
   options.spacing = spec.compact ? Spacing::kNone : Spacing::kFlexible;
   return options;
@@ -55,8 +56,8 @@ Grammar of_dfa(text::grammar::Dfa dfa) {
   return grammar;
 }
 
-Result<Content> content_of(const ConstraintSpec& spec, const Tokenizer& tokenizer) {
-  const SchemaOptions options = schema_options(spec, spec.lenient);
+Result<Content> content_of(const ConstraintSpec& spec, const Tokenizer& tokenizer, std::int64_t& work) {
+  const SchemaOptions options = schema_options(spec, spec.lenient, work);
   switch (spec.kind) {
     case ConstraintKind::kNone: break;
     case ConstraintKind::kJsonObject: return Content{text::grammar::any_object_grammar(options.spacing), {}};
@@ -68,13 +69,13 @@ Result<Content> content_of(const ConstraintSpec& spec, const Tokenizer& tokenize
       return Content{std::move(compiled->grammar), std::move(lost)};
     }
     case ConstraintKind::kRegex: {
-      auto dfa = text::grammar::regex_dfa(spec.text, {.search = false, .limits = {}});
+      auto dfa = text::grammar::regex_dfa(spec.text, {.search = false, .limits = {.work = &work}});
       if (!dfa) return std::unexpected(dfa.error());
       return Content{of_dfa(std::move(*dfa)), {}};
     }
     case ConstraintKind::kChoice: return Content{of_dfa(text::grammar::dfa_literals(spec.choices)), {}};
     case ConstraintKind::kGrammar: {
-      auto grammar = text::grammar::parse_gbnf(spec.text);
+      auto grammar = text::grammar::parse_gbnf(spec.text, &work);
       if (!grammar) return std::unexpected(grammar.error());
       return Content{std::move(*grammar), {}};
     }
@@ -151,16 +152,17 @@ std::string key_of(const ServedModel& model, const ApiRequest& request) {
 Result<Content> language(const ServedModel& model, const ApiRequest& request) {
   const ConstraintSpec& spec = request.constraint;
   const ToolOptions& tools = request.output.tools;
+  std::int64_t work = text::grammar::kCompileWork;  // of all together
   Content content;
   if (spec) {
-    auto made = content_of(spec, *model.tokenizer);
+    auto made = content_of(spec, *model.tokenizer, work);
     if (!made) return named(made.error(), spec.field);
     content = std::move(*made);
   }
   if (request.output.api == Api::kCompletions || (!model.dialect && tools.tools.empty())) return content;
   if (!model.dialect) return fail(ErrorCode::kUnsupported, "this model has no format of calls to enforce", "tools");
   auto answer = text::grammar::answer_grammar(spec ? &content.grammar : nullptr, answer_tools(tools), *model.dialect,
-                                              schema_options(spec, spec.lenient_tools));
+                                              schema_options(spec, spec.lenient_tools, work));
   if (!answer) return named(answer.error(), "");
   content.grammar = std::move(answer->grammar);
   content.unenforced.insert(content.unenforced.end(), answer->unenforced.begin(), answer->unenforced.end());

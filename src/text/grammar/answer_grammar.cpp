@@ -42,6 +42,7 @@ class AnswerWriter {
  public:
   AnswerWriter(const AnswerTools& tools, const BoundDialectImpl& dialect, const SchemaOptions& options)
       : tools_(tools), dialect_(dialect), options_(options) {
+    if (options_.work == nullptr) options_.work = &own_work_;
     out_.grammar.spacing = options.spacing;
   }
 
@@ -331,7 +332,8 @@ class AnswerWriter {
 
   const AnswerTools& tools_;
   const BoundDialectImpl& dialect_;
-  const SchemaOptions& options_;
+  SchemaOptions options_;
+  std::int64_t own_work_ = kCompileWork;
   AnswerGrammar out_;
   Grammar& g_ = out_.grammar;
   NodeId gap_ = kNoNode;

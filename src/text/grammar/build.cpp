@@ -87,7 +87,7 @@ NodeId add_gap(Grammar& g) { return add_bytes(g, dfa_literals({"", " ", "\n", "\
 
 NodeId splice(Grammar& g, const Grammar& other) {
   const Shift shift{static_cast<NodeId>(g.nodes.size())};
-  g.nodes.reserve(g.nodes.size() + other.nodes.size());
+  for (const auto& [node, origin] : other.origins) g.origins.emplace(shift.of(node), origin);
   for (const Node& node : other.nodes) {
     g.nodes.push_back(node);
     std::visit(shift, g.nodes.back());
@@ -111,12 +111,12 @@ NodeId resolve(const Grammar& g, NodeId id) {
   return id;  // a circle of references: the machine refuses it
 }
 
-Result<Dfa> dfa_without(std::span<const std::string> words) {
+Result<Dfa> dfa_without(std::span<const std::string> words, const DfaLimits& limits) {
   for (const std::string& word : words) CHECK(!word.empty());
   const Dfa any = dfa_valid_utf8();
-  auto holds = dfa_concat(any, dfa_literals({words.begin(), words.end()}));
-  if (holds) holds = dfa_concat(*holds, any);
-  return holds ? dfa_subtract(any, *holds) : holds;
+  auto holds = dfa_concat(any, dfa_literals({words.begin(), words.end()}), limits);
+  if (holds) holds = dfa_concat(*holds, any, limits);
+  return holds ? dfa_subtract(any, *holds, limits) : holds;
 }
 
 Dfa dfa_any_char() {

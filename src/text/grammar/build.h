@@ -31,7 +31,7 @@ NodeId splice(Grammar& g, const Grammar& other);
 NodeId resolve(const Grammar& g, NodeId id);
 
 /// Valid UTF-8 in which none of `words` occurs. kUnsupported where that is too large.
-Result<Dfa> dfa_without(std::span<const std::string> words);
+Result<Dfa> dfa_without(std::span<const std::string> words, const DfaLimits& limits = {});
 /// One code point.
 Dfa dfa_any_char();
 

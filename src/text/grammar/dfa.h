@@ -3,7 +3,7 @@
 // Always trimmed (every state is reachable and can accept), so "alive" is "not dead"; the empty language has no
 // states. Made from regular expressions (regex.h), literals, ranges of numbers (numbers.h), formats (formats.h); the
 // schema front end intersects and complements them. Immutable once built; any thread. Every operation is bounded by
-// Limits and fails with kUnsupported ("too large") instead of growing.
+// Limits and fails with kUnsupported ("too large") instead of growing; many share a bound of the work.
 #pragma once
 
 #include <array>
@@ -20,7 +20,18 @@ namespace barg::text::grammar {
 
 struct DfaLimits {
   std::uint32_t states = 20'000;  ///< of any automaton on the way, before minimising; time is bounded in proportion
+  /// Steps that are left to all who share it, counted down (20 million take about a second); nullptr: without end.
+  /// Below 0 everything is too large.
+  std::int64_t* work = nullptr;
+
+  void spend(std::uint64_t steps) const {
+    if (work != nullptr) *work -= static_cast<std::int64_t>(steps);
+  }
+  bool spent() const { return work != nullptr && *work < 0; }
 };
+
+/// What one constraint may take, with all that it is made of: two or three seconds.
+inline constexpr std::int64_t kCompileWork = 50'000'000;
 
 class Dfa {
  public:

@@ -17,11 +17,6 @@ namespace {
 using State = Dfa::State;
 constexpr State kDead = Dfa::kDead;
 
-std::unexpected<Error> too_large(const DfaLimits& limits) {
-  return fail(ErrorCode::kUnsupported,
-              concat("too large: the automaton needs over ", limits.states, " states"));
-}
-
 // Bytes that neither of two automata tells apart.
 struct JointClasses {
   std::array<std::uint8_t, 256> class_of{};
@@ -69,7 +64,9 @@ bool is_accepting(Op op, bool a, bool b) {
 }
 
 Result<Dfa> product(Op op, const Dfa& a, const Dfa& b, const DfaLimits& limits) {
+  if (limits.spent()) return too_large(limits);
   if (is_dead(op, a.start(), b.start())) return Dfa{};
+  limits.spend(kStepsOfAny);
   const JointClasses joint(a, b);
   std::unordered_map<std::uint64_t, State> names;
   std::vector<std::pair<State, State>> pairs;
@@ -86,6 +83,7 @@ Result<Dfa> product(Op op, const Dfa& a, const Dfa& b, const DfaLimits& limits) 
     const auto [x, y] = pairs[i];
     accepting.push_back(is_accepting(op, accepts(a, x), accepts(b, y)) ? 1 : 0);
     for (const std::uint8_t byte : joint.bytes) table.push_back(name(step(a, x, byte), step(b, y, byte)));
+    limits.spend(2 * joint.bytes.size());
     if (pairs.size() > limits.states || table.size() > kMaxTableEntries) return too_large(limits);
   }
   return Dfa::make(joint.class_of, static_cast<std::uint32_t>(joint.bytes.size()), std::move(table),
@@ -140,6 +138,14 @@ class ChainSubsets {
         seen_(chain.size(), 0) {}
 
   Result<Dfa> run() {
+    if (limits_.spent()) return too_large(limits_);
+    auto made = build();
+    limits_.spend(kStepsOfAny + steps_);
+    return made;
+  }
+
+ private:
+  Result<Dfa> build() {
     add(chain_.entry());
     sets_.intern(take());
     std::vector<State> table;
@@ -149,7 +155,7 @@ class ChainSubsets {
       accepting.push_back(std::ranges::any_of(set, [&](auto e) { return chain_.accepting(e); }) ? 1 : 0);
       for (const std::uint8_t byte : joint_.bytes) {
         for (const std::uint32_t e : set) add(chain_.next(e, byte));
-        steps_ += set.size();
+        steps_ += set.size() + 1;
         table.push_back(members_.empty() ? kDead : sets_.intern(take()));
         if (exhausted() || table.size() > kMaxTableEntries) return too_large(limits_);
       }
@@ -158,7 +164,6 @@ class ChainSubsets {
                      std::move(accepting), 0);
   }
 
- private:
   bool exhausted() const {
     return sets_.size() > limits_.states || steps_ > kStepsPerState * limits_.states ||
            sets_.members() > kMembersPerState * limits_.states;

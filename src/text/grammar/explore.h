@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "text/grammar/concat.h"
 #include "text/grammar/dfa.h"
+#include "text/grammar/subset.h"
 
 namespace barg::text::grammar {
 
@@ -19,6 +19,8 @@ namespace barg::text::grammar {
 template <class State, class Step, class Accepting>
 Result<Dfa> explore(State start, std::string_view alphabet, Step step, Accepting accepting,
                     const DfaLimits& limits) {
+  if (limits.spent()) return too_large(limits);
+  limits.spend(kStepsOfAny);
   std::array<std::uint8_t, 256> class_of{};
   for (std::size_t i = 0; i < alphabet.size(); ++i) {
     class_of[static_cast<std::uint8_t>(alphabet[i])] = static_cast<std::uint8_t>(i + 1);
@@ -41,10 +43,8 @@ Result<Dfa> explore(State start, std::string_view alphabet, Step step, Accepting
       if (is_new) states.push_back(*to);
       table.push_back(at->second);
     }
-    if (states.size() > limits.states) {
-      return fail(ErrorCode::kUnsupported,
-                  concat("too large: the automaton needs over ", limits.states, " states"));
-    }
+    limits.spend(2 * alphabet.size());
+    if (states.size() > limits.states) return too_large(limits);
   }
   return Dfa::make(class_of, classes, std::move(table), std::move(accepts), 0);
 }

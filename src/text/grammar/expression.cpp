@@ -15,11 +15,6 @@ namespace {
 constexpr std::uint32_t kDead = Dfa::kDead;
 constexpr std::uint64_t kInstructionsPerState = 20;
 
-std::unexpected<Error> too_large(const DfaLimits& limits) {
-  return fail(ErrorCode::kUnsupported,
-              concat("too large: the automaton needs over ", limits.states, " states"));
-}
-
 // The subset construction over symbols. A set has the kChars instructions that may take the next character;
 // one number more says that the text may end here. `^` is passed before the first character only, `$` only to
 // find out whether the text may end.
@@ -35,6 +30,7 @@ class Subsets {
         seen_at_end_(program.code.size(), 0),
         targets_(symbols.count) {}
 
+  std::uint64_t steps() const { return steps_; }
   /// nullopt: beyond the limits.
   std::optional<SymbolDfa> run() {
     sets_.intern(closure({program_.entry}, true));
@@ -231,8 +227,10 @@ void add_search_loop(Program& program, std::uint32_t all_set) {
 
 Result<Dfa> expression_dfa(const Expressions& expressions, ExpressionId root, bool search,
                            const DfaLimits& limits) {
+  if (limits.spent()) return too_large(limits);
   auto program = compile_program(expressions, root, kInstructionsPerState * limits.states);
   if (!program) return too_large(limits);
+  limits.spend(kStepsOfAny + program->code.size());
   if (search) add_search_loop(*program, expressions.num_sets());
   // Only the sets in use, so that symbols are few.
   const CodeSet all = CodeSet::all();
@@ -249,7 +247,9 @@ Result<Dfa> expression_dfa(const Expressions& expressions, ExpressionId root, bo
   if (search) use(expressions.num_sets());
   const auto symbols = Symbols::make(sets, kStepsPerState * limits.states);
   if (!symbols) return too_large(limits);
-  const auto dfa = Subsets(*program, *symbols, search, limits).run();
+  Subsets subsets(*program, *symbols, search, limits);
+  const auto dfa = subsets.run();
+  limits.spend(subsets.steps());
   if (!dfa) return too_large(limits);
   const SymbolDfa small = minimised(*dfa, symbols->count);
   if (small.states == 0) return Dfa{};

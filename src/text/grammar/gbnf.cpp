@@ -167,7 +167,8 @@ std::optional<ExpressionId> Facts::left_recursion() const {
 
 class Emitter {
  public:
-  Emitter(GbnfRules& rules, const Facts& facts) : e_(rules.expressions), facts_(facts) {}
+  Emitter(GbnfRules& rules, const Facts& facts, std::int64_t* work)
+      : e_(rules.expressions), facts_(facts), work_(work) {}
 
   Result<Grammar> run(ExpressionId root) {
     grammar_.spacing = Spacing::kNone;
@@ -210,7 +211,7 @@ class Emitter {
     tried_ += instructions;
     if (instructions > kMaxInstructions || exhausted()) return kNoNode;
     const ExpressionId id = parts.size() == 1 ? parts[0] : e_.add({.kind = kind, .parts = parts});
-    auto dfa = expression_dfa(e_, id, false, {.states = kMaxStates});
+    auto dfa = expression_dfa(e_, id, false, {.states = kMaxStates, .work = work_});
     if (!dfa) {
       ++failures_;
       return kNoNode;
@@ -283,7 +284,7 @@ class Emitter {
   NodeId chars(ExpressionId id) {
     DfaPtr& dfa = of_set_[e_[id].index];
     if (dfa == nullptr) {
-      auto made = expression_dfa(e_, id, false, {});
+      auto made = expression_dfa(e_, id, false, {.work = work_});
       if (!made) {
         error_ = made.error();
         return kNoNode;
@@ -295,6 +296,7 @@ class Emitter {
 
   Expressions& e_;
   const Facts& facts_;
+  std::int64_t* const work_;
   Grammar grammar_;
   std::map<ExpressionId, NodeId> bodies_;  // of rules, by their kRef; kNoNode: not emitted yet
   std::vector<ExpressionId> waiting_;      // those rules
@@ -307,7 +309,7 @@ class Emitter {
 
 }  // namespace
 
-Result<Grammar> parse_gbnf(std::string_view source) {
+Result<Grammar> parse_gbnf(std::string_view source, std::int64_t* work) {
   auto rules = parse_gbnf_rules(source);
   if (!rules) return std::unexpected(rules.error());
   const Facts facts(*rules);
@@ -316,7 +318,7 @@ Result<Grammar> parse_gbnf(std::string_view source) {
     return fail(ErrorCode::kUnsupported,
                 concat("rule '", rule->name, "' is left-recursive: it begins with itself"));
   }
-  return Emitter(*rules, facts).run(rules->rules[rules->root].node);
+  return Emitter(*rules, facts, work).run(rules->rules[rules->root].node);
 }
 
 }  // namespace barg::text::grammar

@@ -2,6 +2,7 @@
 // groups, | * + ? {m,n}, `.`, comments. Root rule: `root`.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "barg/result.h"
@@ -9,7 +10,8 @@
 
 namespace barg::text::grammar {
 
-/// kInvalidValue with line and column; kUnsupported for left recursion (by rule name) and what is too large.
-Result<Grammar> parse_gbnf(std::string_view source);
+/// kInvalidValue with line and column; kUnsupported for left recursion (by rule name) and what is too large. `work`: as
+/// DfaLimits::work.
+Result<Grammar> parse_gbnf(std::string_view source, std::int64_t* work = nullptr);
 
 }  // namespace barg::text::grammar

@@ -20,12 +20,17 @@ class PlanMaker {
     for (std::size_t id = 0; id < plan_.grammar.nodes.size(); ++id) {
       const auto made = std::visit([&](const auto& node) { return add(static_cast<NodeId>(id), node); },
                                    plan_.grammar.nodes[id]);
-      if (!made) return std::unexpected(made.error());
+      if (!made) return std::unexpected(of(static_cast<NodeId>(id), made.error()));
     }
     return {};
   }
 
  private:
+  Error of(NodeId id, Error error) const {
+    if (const auto origin = plan_.grammar.origins.find(id); origin != plan_.grammar.origins.end())
+      error.message = origin->second + error.message;
+    return error;
+  }
   void take_slot(NodeId id, std::size_t slot) { plan_.slot[id] = static_cast<std::int32_t>(slot); }
   void check(NodeId id) const { CHECK(id >= 0 && static_cast<std::size_t>(id) < plan_.grammar.nodes.size()); }
 

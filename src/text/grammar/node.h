@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <variant>
 #include <vector>
@@ -109,6 +110,8 @@ struct Grammar {
   std::vector<Node> nodes;
   NodeId root = kNoNode;
   Spacing spacing = Spacing::kFlexible;
+  /// What a message begins with if a node is more than the machine can run: who asked for it. Of large nodes alone.
+  std::map<NodeId, std::string> origins = {};
 
   NodeId add(Node node) {
     nodes.push_back(std::move(node));

@@ -264,7 +264,7 @@ Result<Dfa> multiples(const std::string& text, const DfaLimits& limits) {
 }
 
 Result<Dfa> restrict(std::string_view syntax, const NumberRange& range, const DfaLimits& limits) {
-  auto result = regex_dfa(syntax, {.search = false});
+  auto result = regex_dfa(syntax, {.search = false, .limits = limits});
   const auto narrow = [&](std::string_view keyword, const Result<Dfa>& by) {
     if (!result) return;
     if (!by) {

@@ -14,6 +14,7 @@ struct NumberRange {
   std::optional<std::string> minimum = {}, maximum = {};
   bool exclusive_minimum = false, exclusive_maximum = false;
   std::optional<std::string> multiple_of = {};  ///< > 0
+  auto operator<=>(const NumberRange&) const = default;
 };
 
 /// JSON numbers that are integers: -?(0|[1-9][0-9]*), and with a fraction of zeros only (at most three), within the

@@ -24,10 +24,13 @@ std::string pointer_of(const SchemaDocument& document, schema::Place place) {
   return pointer;
 }
 
+std::string named(const SchemaDocument& document, schema::Place place, std::string_view keyword) {
+  std::string out = "the schema at " + pointer_of(document, place);
+  return keyword.empty() ? out : out + ", keyword '" + repair_utf8(keyword.substr(0, 100)) + "'";
+}
+
 Error error_of(const SchemaDocument& document, const Issue& issue) {
-  std::string message = "the schema at " + pointer_of(document, issue.at);
-  if (!issue.keyword.empty())
-    message += ", keyword '" + repair_utf8(std::string_view(issue.keyword).substr(0, 100)) + "'";
+  const std::string message = named(document, issue.at, issue.keyword);
   const bool unsupported = issue.kind == Issue::Kind::kUnsupported;
   return Error{.code = unsupported ? ErrorCode::kUnsupported : ErrorCode::kInvalidValue,
                .message = message + (unsupported ? " cannot be enforced: " : ": ") + issue.reason + ".",
@@ -72,7 +75,8 @@ Result<CompiledSchema> compile_schema(const Json& json, const SchemaOptions& opt
   }
   SchemaDocument document(json);
   if (auto read = document.read(options); !read) return std::unexpected(error_of(document, read.error()));
-  schema::Normaliser normaliser(document, options.lenient);
+  std::int64_t own_work = kCompileWork;
+  schema::Normaliser normaliser(document, options.lenient, options.work != nullptr ? *options.work : own_work);
   schema::Emitter emitter(normaliser, options);
   auto grammar = emitter.run(normaliser.terms().schema(document.root()));
   if (!grammar) return std::unexpected(error_of(document, grammar.error()));
@@ -81,11 +85,14 @@ Result<CompiledSchema> compile_schema(const Json& json, const SchemaOptions& opt
   }
   CompiledSchema out;
   out.grammar = std::move(*grammar);
-  out.unenforced = listed(document, emitter.dropped());
+  for (const schema::Emitter::Origin& origin : emitter.origins())
+    out.grammar.origins.emplace(origin.node, named(document, origin.at, origin.keyword) + " cannot be enforced: ");
+  const std::vector<Issue> dropped = emitter.dropped();
+  out.unenforced = listed(document, dropped);
   for (const auto& [where, why] : normaliser.without_effect()) {
     out.without_effect.push_back({pointer_of(document, where.first), where.second, why});
   }
-  out.enforced_keywords = enforced_keywords(normaliser, emitter.dropped());
+  out.enforced_keywords = enforced_keywords(normaliser, dropped);
   out.draft = document.draft();
   return out;
 }

@@ -28,6 +28,7 @@ struct SchemaOptions {
   std::size_t max_bytes = std::size_t{1} << 20;
   std::size_t max_nodes = 100'000;  ///< of the grammar
   std::int32_t max_depth = 64;      ///< of nesting in the schema
+  std::int64_t* work = nullptr;     ///< as DfaLimits::work, shared with others; nullptr: kCompileWork of its own
 };
 
 struct Unenforced {

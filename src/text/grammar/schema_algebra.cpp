@@ -6,6 +6,8 @@ namespace barg::text::grammar::schema {
 namespace {
 
 constexpr std::size_t kMostShapes = 400;         // of one type in one union
+constexpr std::size_t kShapesOfARule = 8;        // shapes are compared faster than rules are met
+constexpr std::int64_t kStepsOfARule = 20;       // of DfaLimits::work
 constexpr std::uint32_t kSmallLanguage = 2'000;  // states up to which two languages of strings become one
 
 Checked<void> check_count(const Norm& norm) {
@@ -49,6 +51,8 @@ void unite_shapes(std::vector<Shape>& list, const std::vector<Shape>& more) {
 
 Checked<void> Algebra::spend(std::size_t rules) {
   rules_left_ -= static_cast<std::int64_t>(rules) + 1;
+  languages_.spend((static_cast<std::int64_t>(rules) + 1) * kStepsOfARule);
+  if (languages_.spent()) return unsupported("the schema as a whole takes too much work");
   if (rules_left_ < 0) return unsupported("the schema as a whole has too many combinations of alternatives");
   return {};
 }
@@ -60,6 +64,9 @@ Checked<void> Algebra::unite(Norm& a, const Norm& b, bool marks) {
   auto numbers = either(languages_, a.numbers, b.numbers);
   if (!numbers) return std::unexpected(numbers.error());
   a.numbers = std::move(*numbers);
+  const std::size_t compared = a.strings.size() * b.strings.size() + a.arrays.size() * b.arrays.size() +
+                               a.objects.size() * b.objects.size();
+  if (auto done = spend(compared / kShapesOfARule); !done) return done;
   for (const Strings& strings : b.strings) {
     if (auto done = unite_strings(languages_, a.strings, strings); !done) return done;
   }
@@ -70,7 +77,7 @@ Checked<void> Algebra::unite(Norm& a, const Norm& b, bool marks) {
     unite_shapes(a.arrays, b.arrays);
     unite_shapes(a.objects, b.objects);
   }
-  a.dropped.insert(a.dropped.end(), b.dropped.begin(), b.dropped.end());
+  a.dropped = drops_.both(a.dropped, b.dropped);
   return check_count(a);
 }
 
@@ -86,13 +93,17 @@ Checked<Norm> Algebra::intersection(const Norm& a, const Norm& b) {
     for (const Strings& y : b.strings) {
       auto both = schema::intersection(languages_, x, y);
       if (!both) return std::unexpected(both.error());
-      if (any_in(*both)) add_once(out.strings, std::move(*both));
+      std::int64_t steps = 0;
+      if (any_in(*both, steps)) add_once(out.strings, std::move(*both));
+      languages_.spend(steps);
+      if (auto done = spend(out.strings.size() / kShapesOfARule); !done) return std::unexpected(done.error());
     }
   }
   for (const ArrayShape& x : a.arrays) {
     for (const ArrayShape& y : b.arrays) {
       if (auto done = spend(x.prefix.size() + y.prefix.size()); !done) return std::unexpected(done.error());
       if (auto both = intersection(x, y)) add_once(out.arrays, std::move(*both));
+      if (auto done = spend(out.arrays.size() / kShapesOfARule); !done) return std::unexpected(done.error());
     }
   }
   for (const ObjectShape& x : a.objects) {
@@ -100,10 +111,10 @@ Checked<Norm> Algebra::intersection(const Norm& a, const Norm& b) {
       auto both = intersection(x, y);
       if (!both) return std::unexpected(both.error());
       if (*both) add_once(out.objects, std::move(**both));
+      if (auto done = spend(out.objects.size() / kShapesOfARule); !done) return std::unexpected(done.error());
     }
   }
-  out.dropped = a.dropped;
-  out.dropped.insert(out.dropped.end(), b.dropped.begin(), b.dropped.end());
+  out.dropped = drops_.both(a.dropped, b.dropped);
   if (auto few = check_count(out); !few) return std::unexpected(few.error());
   return out;
 }

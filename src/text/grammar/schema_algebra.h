@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "text/grammar/schema_dropped.h"
 #include "text/grammar/schema_languages.h"
 #include "text/grammar/schema_shape.h"
 #include "text/grammar/schema_terms.h"
@@ -44,6 +45,7 @@ class Algebra {
 
   Terms& terms() { return terms_; }
   Languages& languages() { return languages_; }
+  DropLists& drops() { return drops_; }
 
  private:
   Checked<std::vector<ObjectShape::Other>> others_of_both(const ObjectShape& a, const ObjectShape& b);
@@ -76,6 +78,7 @@ class Algebra {
   Terms& terms_;
   Languages& languages_;
   std::function<bool(Term)> surely_empty_;
+  DropLists drops_;
   std::int64_t rules_left_ = 2'000'000;
 };
 

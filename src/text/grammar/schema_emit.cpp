@@ -41,7 +41,7 @@ Checked<void> Emitter::write(Term term, NodeId place) {
   auto found = normaliser_.norm(term);
   if (!found) return std::unexpected(found.error());
   const Norm& norm = **found;
-  dropped_.insert(dropped_.end(), norm.dropped.begin(), norm.dropped.end());
+  dropped_.push_back(norm.dropped);
   std::vector<NodeId> options;
   if (auto done = write_scalars(norm, options); !done) return done;
   for (const Strings& strings : norm.strings)
@@ -50,8 +50,27 @@ Checked<void> Emitter::write(Term term, NodeId place) {
     if (auto done = arrays(shape, options); !done) return done;
   }
   for (const ObjectShape& shape : norm.objects) options.push_back(object(shape));
+  for (const NodeId option : options) note_origin(option, term);
   grammar_.nodes[static_cast<std::size_t>(place)] = ChoiceNode{std::move(options)};
   return {};
+}
+
+/// Where the machine may have to count much.
+void Emitter::note_origin(NodeId node, Term term) {
+  constexpr std::int64_t kMany = 1000;
+  const auto& literals = normaliser_.terms().literals(term);
+  const Place at = literals.empty() ? kNoPlace : normaliser_.terms().claim(literals[0]).place;
+  const Node& n = grammar_.nodes[static_cast<std::size_t>(node)];
+  const auto note = [&](const char* keyword) { origins_.push_back({node, at, keyword}); };
+  if (const auto* text = std::get_if<StringNode>(&n)) {
+    if (text->min_chars > kMany || (text->content && text->min_chars > 0)) return note("minLength");
+    if (text->max_chars > kMany || (text->content && text->max_chars >= 0)) note("maxLength");
+  } else if (const auto* array = std::get_if<ArrayNode>(&n)) {
+    if (std::max(array->min_items, array->min_contains) > kMany)
+      note(array->min_items >= array->min_contains ? "minItems" : "minContains");
+  } else if (const auto* object = std::get_if<ObjectNode>(&n)) {
+    if (object->min_properties > 1) note("minProperties");
+  }
 }
 
 Checked<void> Emitter::write_scalars(const Norm& norm, std::vector<NodeId>& options) {
@@ -92,7 +111,10 @@ class HasString {
   explicit HasString(const std::vector<bool>& has) : has_(has) {}
 
   bool operator()(const BytesNode& n) const { return n.dfa && !n.dfa->empty(); }
-  bool operator()(const StringNode& n) const { return any_in({n.content, n.min_chars, n.max_chars}); }
+  bool operator()(const StringNode& n) const { 
+    std::int64_t steps = 0;  // each node once
+    return any_in({n.content, n.min_chars, n.max_chars}, steps);
+  }
   bool operator()(const ChoiceNode& n) const { return std::ranges::any_of(n.options, has()); }
   bool operator()(const ObjectNode& n) const {
     std::int64_t possible = 0;

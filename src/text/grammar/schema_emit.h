@@ -20,8 +20,15 @@ class Emitter {
 
   /// `root` and all that it needs. Call once.
   Checked<Grammar> run(Term root);
+  /// A node with bounds, and the keyword of the schema that it is of.
+  struct Origin {
+    NodeId node;
+    Place at;
+    const char* keyword;
+  };
+  const std::vector<Origin>& origins() const { return origins_; }
   /// What `lenient` has left out of what was written.
-  const std::vector<Issue>& dropped() const { return dropped_; }
+  std::vector<Issue> dropped() { return normaliser_.algebra().drops().issues(dropped_); }
 
  private:
   /// One JSON value: a name that is equal for equal values, and a node that says just it.
@@ -33,9 +40,11 @@ class Emitter {
 
   NodeId node_of(Term term);
   NodeId add(Node node) { return grammar_.add(std::move(node)); }
+  void drop(Issue issue) { dropped_.push_back(normaliser_.algebra().drops().with(kNoneDropped, std::move(issue))); }
   Checked<void> write(Term term, NodeId place);
   Checked<void> write_scalars(const Norm& norm, std::vector<NodeId>& options);
   NodeId object(const ObjectShape& shape);
+  void note_origin(NodeId node, Term term);
 
   // schema_emit_arrays.cpp
   Checked<void> arrays(ArrayShape shape, std::vector<NodeId>& options);
@@ -57,7 +66,8 @@ class Emitter {
   Grammar grammar_;
   std::map<Term, NodeId> nodes_;
   std::deque<Term> open_;
-  std::vector<Issue> dropped_;
+  std::vector<Dropped> dropped_;
+  std::vector<Origin> origins_;
 };
 
 /// Which nodes have a string at all. Nodes are those an Emitter makes.

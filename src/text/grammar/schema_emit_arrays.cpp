@@ -36,7 +36,7 @@ Checked<void> Emitter::arrays(ArrayShape shape, std::vector<NodeId>& options) {
     if (done) return done;
     Issue issue = with_place(done.error(), shape.unique_at, "uniqueItems");
     if (!options_.lenient || issue.kind != Issue::Kind::kUnsupported) return std::unexpected(std::move(issue));
-    dropped_.push_back(std::move(issue));
+    drop(std::move(issue));
     shape.unique_at = kNoPlace;
   }
   if (shape.contains.empty()) {
@@ -47,7 +47,7 @@ Checked<void> Emitter::arrays(ArrayShape shape, std::vector<NodeId>& options) {
   if (done) return done;
   Issue issue = with_place(done.error(), shape.contains[0].at, "contains");
   if (!options_.lenient || issue.kind != Issue::Kind::kUnsupported) return std::unexpected(std::move(issue));
-  dropped_.push_back(std::move(issue));
+  drop(std::move(issue));
   shape.contains.clear();
   options.push_back(array(shape));
   return {};

@@ -38,7 +38,7 @@ Checked<Emitter::Values> Emitter::values_of(Term term, int depth) {
   // An enum may name a value twice (1 and 1.0).
   std::ranges::sort(out, {}, &Value::key);
   out.erase(std::ranges::unique(out, {}, &Value::key).begin(), out.end());
-  dropped_.insert(dropped_.end(), (*found)->dropped.begin(), (*found)->dropped.end());
+  dropped_.push_back((*found)->dropped);
   return out;
 }
 

@@ -114,6 +114,8 @@ constexpr Hint kHints[] = {
      "it is a keyword of draft 7; dependentRequired and dependentSchemas are those of this draft"},
     {"additionalItems", k2020, "it is a keyword of older drafts; 'items' beside 'prefixItems' is that of 2020-12"},
     {"prefixItems", k7 | k2019, "it is a keyword of 2020-12; a list in 'items' is that of this draft"},
+    {"discriminator", kEvery,
+     "it is no keyword of JSON Schema; 'const' in each branch of 'oneOf' says it, and 'lenient' leaves it out"},
     {"nullable", kEvery, "it is no keyword of JSON Schema; a list in 'type' with \"null\" says it"},
 };
 

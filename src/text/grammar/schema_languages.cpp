@@ -33,7 +33,7 @@ Checked<DfaPtr> Languages::counted(Result<Dfa> made) {
 
 Checked<DfaPtr> Languages::pattern(const std::string& text) {
   if (const auto it = patterns_.find(text); it != patterns_.end()) return it->second;
-  auto made = regex_dfa(text);
+  auto made = regex_dfa(text, {.search = true, .limits = limits_});
   if (!made && made.error().code == ErrorCode::kInvalidValue) {
     return std::unexpected(Issue{Issue::Kind::kInvalid, kNoPlace, {}, made.error().message});
   }
@@ -57,10 +57,10 @@ DfaPtr Languages::any_text() {
 Checked<DfaPtr> Languages::combine(Op op, const DfaPtr& a, const DfaPtr& b) {
   const auto key = std::tuple(op, a, b);
   if (const auto it = combined_.find(key); it != combined_.end()) return it->second;
-  auto dfa = counted(op == Op::kBoth     ? dfa_intersect(*a, *b)
-                     : op == Op::kEither ? dfa_unite(*a, *b)
-                     : op == Op::kMinus  ? dfa_subtract(*a, *b)
-                                         : dfa_concat(*a, *b));
+  auto dfa = counted(op == Op::kBoth     ? dfa_intersect(*a, *b, limits_)
+                     : op == Op::kEither ? dfa_unite(*a, *b, limits_)
+                     : op == Op::kMinus  ? dfa_subtract(*a, *b, limits_)
+                                         : dfa_concat(*a, *b, limits_));
   if (dfa) combined_.emplace(key, *dfa);
   return dfa;
 }
@@ -100,15 +100,23 @@ Checked<DfaPtr> Languages::any_of(std::vector<DfaPtr> parts) {
 Checked<DfaPtr> Languages::of_length(std::int64_t min, std::int64_t max) {
   constexpr std::int64_t kMost = 4000;  // dfa_repeat has a few states for each
   if (std::max(min, max) > kMost) return unsupported("lengths above 4000 cannot be combined with other rules here");
-  return counted(dfa_repeat(*own(R"([\s\S])"), min, max));
+  return counted(dfa_repeat(*own(R"([\s\S])"), min, max, limits_));
 }
 
 DfaPtr Languages::words(const std::vector<std::string>& words) {
   return std::make_shared<const Dfa>(dfa_literals(words));
 }
 
-Checked<DfaPtr> Languages::integers(const NumberRange& range) { return counted(integer_dfa(range)); }
-Checked<DfaPtr> Languages::numbers(const NumberRange& range) { return counted(number_dfa(range)); }
+Checked<DfaPtr> Languages::in_range(bool integer, const NumberRange& range) {
+  const auto key = std::pair(integer, range);
+  if (const auto it = ranges_.find(key); it != ranges_.end()) return it->second;
+  auto dfa = counted(integer ? integer_dfa(range, limits_) : number_dfa(range, limits_));
+  if (dfa) ranges_.emplace(key, *dfa);
+  return dfa;
+}
+
+Checked<DfaPtr> Languages::integers(const NumberRange& range) { return in_range(true, range); }
+Checked<DfaPtr> Languages::numbers(const NumberRange& range) { return in_range(false, range); }
 
 // -------------------------------------------------------------------------------------------------- numbers
 
@@ -192,9 +200,10 @@ namespace {
 
 /// A word of min..max characters; max < 0: without end. By walking sets of states one character at a time; where that
 /// would take too long the answer is yes, and the machine finds out later.
-bool any_of_length(const Dfa& dfa, std::int64_t min, std::int64_t max) {
+bool any_of_length(const Dfa& dfa, std::int64_t min, std::int64_t max, std::int64_t& steps) {
   const std::int64_t longest = max < 0 ? min + dfa.num_states() : max;
-  std::int64_t work_left = 2'000'000;
+  constexpr std::int64_t kMost = 2'000'000;
+  std::int64_t work = 0, counted = 0;
   std::set<Dfa::State> now{dfa.start()};
   for (std::int64_t length = 0; length <= longest && !now.empty(); ++length) {
     std::set<Dfa::State> next;
@@ -210,7 +219,7 @@ bool any_of_length(const Dfa& dfa, std::int64_t min, std::int64_t max) {
       for (const Dfa::State s : open) {
         if (const auto to = dfa.next(s, static_cast<std::uint8_t>(byte)); to != Dfa::kDead) inside.insert(to);
       }
-      work_left -= static_cast<std::int64_t>(open.size());
+      work += static_cast<std::int64_t>(open.size());
       for (; rest > 0 && !inside.empty(); --rest) {
         std::set<Dfa::State> deeper;
         for (const Dfa::State s : inside) {
@@ -218,12 +227,14 @@ bool any_of_length(const Dfa& dfa, std::int64_t min, std::int64_t max) {
             if (const auto to = dfa.next(s, static_cast<std::uint8_t>(c)); to != Dfa::kDead) deeper.insert(to);
           }
         }
-        work_left -= static_cast<std::int64_t>(inside.size()) * 64;
+        work += static_cast<std::int64_t>(inside.size()) * 64;
         inside = std::move(deeper);
       }
       next.insert(inside.begin(), inside.end());
     }
-    if (work_left < 0) return true;
+    steps += work - counted;
+    counted = work;
+    if (work > kMost) return true;
     now = std::move(next);
   }
   return false;
@@ -231,15 +242,17 @@ bool any_of_length(const Dfa& dfa, std::int64_t min, std::int64_t max) {
 
 }  // namespace
 
-bool any_in(const Strings& strings) {
+bool any_in(const Strings& strings, std::int64_t& steps) {
   if (strings.max >= 0 && strings.min > strings.max) return false;
   if (!strings.content) return true;
   if (strings.content->empty()) return false;
+  if (strings.min == 0 && strings.max < 0) return true;
+  steps += std::int64_t{strings.content->num_states()} * 64;
   const DfaLengths lengths = dfa_char_lengths(*strings.content);
   if (strings.max >= 0 && lengths.fewest > strings.max) return false;
   if (lengths.most && *lengths.most < strings.min) return false;
-  if (lengths.fewest >= strings.min || (strings.min == 0 && strings.max < 0)) return true;
-  return any_of_length(*strings.content, strings.min, strings.max);
+  if (lengths.fewest >= strings.min) return true;
+  return any_of_length(*strings.content, strings.min, strings.max, steps);
 }
 
 Checked<Strings> intersection(Languages& languages, const Strings& a, const Strings& b) {
@@ -250,7 +263,9 @@ Checked<Strings> intersection(Languages& languages, const Strings& a, const Stri
 
 Checked<void> difference(Languages& languages, const Strings& a, const Strings& b, std::vector<Strings>& out) {
   const auto keep = [&](Strings part) {
-    if (any_in(part)) out.push_back(std::move(part));
+    std::int64_t steps = 0;
+    if (any_in(part, steps)) out.push_back(std::move(part));
+    languages.spend(steps);
   };
   if (b.content) {
     auto content = languages.minus(a.content, b.content);

@@ -24,6 +24,10 @@ namespace barg::text::grammar::schema {
 
 class Languages {
  public:
+  /// `work`: as DfaLimits::work; outlives it.
+  explicit Languages(std::int64_t& work) : limits_{.work = &work} {}
+  bool spent() const { return limits_.spent(); }
+  void spend(std::int64_t steps) { limits_.spend(static_cast<std::uint64_t>(steps)); }
   /// ECMA pattern, matching anywhere.
   Checked<DfaPtr> pattern(const std::string& text);
   /// The whole text. REQUIRES a pattern of ours that is known to be good.
@@ -46,7 +50,11 @@ class Languages {
   Checked<DfaPtr> counted(Result<Dfa> made);
   DfaPtr any_text();
 
+  Checked<DfaPtr> in_range(bool integer, const NumberRange& range);
+
+  const DfaLimits limits_;
   std::map<std::string, DfaPtr> patterns_;
+  std::map<std::pair<bool, NumberRange>, DfaPtr> ranges_;
   std::map<std::string, DfaPtr, std::less<>> own_;
   std::map<std::tuple<Op, DfaPtr, DfaPtr>, DfaPtr> combined_;
   DfaPtr any_text_;
@@ -81,8 +89,8 @@ struct Strings {
   bool operator==(const Strings&) const = default;
 };
 
-/// Some string is in it.
-bool any_in(const Strings& strings);
+/// Some string is in it. Adds to `steps` what that took.
+bool any_in(const Strings& strings, std::int64_t& steps);
 Checked<Strings> intersection(Languages& languages, const Strings& a, const Strings& b);
 /// `a` without `b`, appended.
 Checked<void> difference(Languages& languages, const Strings& a, const Strings& b, std::vector<Strings>& out);

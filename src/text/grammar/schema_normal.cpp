@@ -33,9 +33,10 @@ Norm everything() {
   return norm;
 }
 
-Normaliser::Normaliser(SchemaDocument& document, bool lenient)
+Normaliser::Normaliser(SchemaDocument& document, bool lenient, std::int64_t& work)
     : document_(document),
       lenient_(lenient),
+      languages_(work),
       terms_(document),
       algebra_(terms_, languages_, [this](Term term) { return surely_empty(term); }) {}
 
@@ -71,7 +72,7 @@ Checked<Norm> Normaliser::make_term(Term term, Mode mode) {
     Issue issue = both.error();
     if (issue.at == kNoPlace) issue.at = terms_.claim(each).place;
     if (mode == Mode::kExact || issue.kind != Issue::Kind::kUnsupported) return std::unexpected(std::move(issue));
-    out.dropped.push_back(std::move(issue));
+    out.dropped = algebra_.drops().with(out.dropped, std::move(issue));
   }
   return out;
 }

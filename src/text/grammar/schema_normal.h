@@ -29,7 +29,8 @@ class Normaliser {
  public:
   enum class Mode : std::uint8_t { kExact, kWiden };
 
-  Normaliser(SchemaDocument& document, bool lenient);
+  /// `work`: as DfaLimits::work; outlives it.
+  Normaliser(SchemaDocument& document, bool lenient, std::int64_t& work);
   Normaliser(const Normaliser&) = delete;
   Normaliser& operator=(const Normaliser&) = delete;
 

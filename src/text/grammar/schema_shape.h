@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "text/grammar/schema_dropped.h"
 #include "text/grammar/schema_issue.h"
 #include "text/grammar/schema_languages.h"
 #include "text/grammar/schema_terms.h"
@@ -67,7 +68,7 @@ struct Norm {
   std::vector<Strings> strings;
   std::vector<ArrayShape> arrays;
   std::vector<ObjectShape> objects;
-  std::vector<Issue> dropped;  ///< what `lenient` has left out on the way
+  Dropped dropped = kNoneDropped;  ///< what `lenient` has left out on the way
 
   bool empty() const {
     return !null && !no && !yes && numbers.none() && strings.empty() && arrays.empty() && objects.empty();

@@ -98,7 +98,7 @@ Checked<void> Normaliser::run(Work& work, std::string_view keyword, const Step& 
 
 Checked<void> Normaliser::leave_out(Work& work, Issue issue) {
   if (work.mode == Mode::kExact || issue.kind != Issue::Kind::kUnsupported) return std::unexpected(std::move(issue));
-  work.norm.dropped.push_back(std::move(issue));
+  work.norm.dropped = algebra_.drops().with(work.norm.dropped, std::move(issue));
   return {};
 }
 

@@ -190,8 +190,9 @@ Checked<void> Normaliser::apply_objects(Work& work) {
       // Without the patterns nobody knows which names are additional: both are left out.
       if (auto done = leave_out(work, shape.error()); !done) return done;
       if (has("additionalProperties")) {
-        work.norm.dropped.push_back({Issue::Kind::kUnsupported, work.place, "additionalProperties",
-                                     "it depends on patterns that are not enforced"});
+        work.norm.dropped = algebra_.drops().with(work.norm.dropped,
+                                                  {Issue::Kind::kUnsupported, work.place, "additionalProperties",
+                                                   "it depends on patterns that are not enforced"});
       }
       shape = names_shape(work, false);
       if (!shape) return std::unexpected(shape.error());
@@ -231,7 +232,7 @@ Checked<void> Normaliser::apply_unevaluated(Work& work) {
     if (work.find(keyword) == nullptr) return {};
     const Term value = terms_.schema(document_.member(work.place, keyword));
     return run(work, keyword, [&](const Norm& known) -> Checked<Norm> {
-      if (!known.dropped.empty()) return unsupported(std::string(kIncomplete));
+      if (known.dropped != kNoneDropped) return unsupported(std::string(kIncomplete));
       Norm norm = known;
       if (auto done = apply(norm, value); !done) return std::unexpected(done.error());
       return norm;

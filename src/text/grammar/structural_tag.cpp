@@ -20,6 +20,7 @@ constexpr std::size_t kMaxParts = 4096;  ///< of all lists together
 class TagReader {
  public:
   TagReader(const Tokenizer& tokenizer, const SchemaOptions& options) : tokenizer_(tokenizer), options_(options) {
+    if (options_.work == nullptr) options_.work = &own_work_;
     out_.grammar.spacing = options.spacing;
   }
 
@@ -89,7 +90,7 @@ class TagReader {
   }
 
   Result<NodeId> free_text(const Stops& stops, const std::string& path) {
-    auto dfa = dfa_without(spelled(stops));
+    auto dfa = dfa_without(spelled(stops), {.work = options_.work});
     if (!dfa) return named(dfa.error(), path);
     return add_bytes(g_, std::move(*dfa));
   }
@@ -105,9 +106,11 @@ class TagReader {
       error.param = path;
       return std::unexpected(std::move(error));
     }
-    for (Unenforced& lost : compiled->unenforced) {
-      lost.pointer = path + lost.pointer;
-      out_.unenforced.push_back(std::move(lost));
+    for (auto* list : {&compiled->unenforced, &compiled->without_effect}) {
+      for (Unenforced& lost : *list) {
+        lost.pointer = path + lost.pointer;
+        out_.unenforced.push_back(std::move(lost));
+      }
     }
     return splice(g_, compiled->grammar);
   }
@@ -186,11 +189,11 @@ class TagReader {
     auto source = text(f, member, path);
     if (!source) return std::unexpected(source.error());
     if (type == "regex") {
-      auto dfa = regex_dfa(*source, {.search = false, .limits = {}});
+      auto dfa = regex_dfa(*source, {.search = false, .limits = {.work = options_.work}});
       if (!dfa) return named(dfa.error(), path + "." + member);
       return add_bytes(g_, std::move(*dfa));
     }
-    auto grammar = parse_gbnf(*source);
+    auto grammar = parse_gbnf(*source, options_.work);
     if (!grammar) return named(grammar.error(), path + "." + member);
     return splice(g_, *grammar);
   }
@@ -309,7 +312,8 @@ class TagReader {
   }
 
   const Tokenizer& tokenizer_;
-  const SchemaOptions& options_;
+  SchemaOptions options_;
+  std::int64_t own_work_ = kCompileWork;
   TagGrammar out_;
   Grammar& g_ = out_.grammar;
   std::size_t parts_ = 0;

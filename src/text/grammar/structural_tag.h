@@ -16,7 +16,7 @@ namespace barg::text::grammar {
 
 struct TagGrammar {
   Grammar grammar;
-  std::vector<Unenforced> unenforced;  ///< with lenient
+  std::vector<Unenforced> unenforced;  ///< what is left out with lenient, and what has no effect in its draft
 };
 
 /// `spec`: the object that holds `format`, or `structures` and `triggers`. kInvalidValue and kUnsupported name the

@@ -6,6 +6,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "barg/result.h"
+#include "text/grammar/concat.h"
+#include "text/grammar/dfa.h"
+
 namespace barg::text::grammar {
 
 class SetTable {
@@ -40,6 +44,16 @@ class SetTable {
   std::vector<const Set*> sets_;  // keys of names_, which stay where they are
   std::uint64_t members_ = 0;
 };
+
+/// A construction's least, in steps: what surrounds it.
+inline constexpr std::uint64_t kStepsOfAny = 1'000;
+
+inline std::unexpected<Error> too_large(const DfaLimits& limits) {
+  if (limits.spent())
+    return fail(ErrorCode::kUnsupported, "too large: all automata together take too much work");
+  return fail(ErrorCode::kUnsupported,
+              concat("too large: the automaton needs over ", limits.states, " states"));
+}
 
 /// What constructions may cost, in proportion to the states they may have: elementary steps (at the default
 /// limits a second at most), and members of sets that are remembered.

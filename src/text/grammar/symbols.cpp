@@ -51,6 +51,8 @@ class Utf8Encoder {
     return rows_.size() <= limits_.states && steps_ <= kStepsPerState * limits_.states;
   }
 
+  std::uint64_t steps() const { return steps_; }
+
   Result<Dfa> finish(std::vector<std::uint8_t> accepting) const {
     std::array<bool, 257> cut{};
     for (const Pieces& row : rows_) {
@@ -65,6 +67,7 @@ class Utf8Encoder {
     if (rows_.size() * std::uint64_t{classes} > kMaxTableEntries) {
       return fail(ErrorCode::kUnsupported, concat("too large: an automaton of ", rows_.size(), " states"));
     }
+    limits_.spend(2 * rows_.size() * classes);
     std::vector<Dfa::State> table(rows_.size() * classes, Dfa::kDead);
     for (std::size_t s = 0; s < rows_.size(); ++s) {
       for (const Piece& p : rows_[s]) {
@@ -190,11 +193,11 @@ Result<Dfa> encode_utf8(const SymbolDfa& dfa, const Symbols& symbols, const DfaL
   for (const Transition& t : dfa.transitions) by_state[t.from].emplace_back(t.label, t.to);
   Utf8Encoder encoder(symbols, dfa.states, limits);
   for (std::uint32_t s = 0; s < dfa.states; ++s) {
-    if (!encoder.add(s, by_state[s])) {
-      return fail(ErrorCode::kUnsupported,
-                  concat("too large: the automaton needs over ", limits.states, " states"));
-    }
+    if (encoder.add(s, by_state[s])) continue;
+    limits.spend(encoder.steps());
+    return too_large(limits);
   }
+  limits.spend(encoder.steps());
   return encoder.finish(dfa.accepting);
 }
 

@@ -242,6 +242,61 @@ TEST(SchemaFrontEnd, LenientWidensAndLists) {
   EXPECT_FALSE(one.enforced.unenforced.empty());
 }
 
+TEST(SchemaFrontEnd, WhatIsLeftOutIsListedOnceHoweverOftenItIsReferredTo) {
+  for (const char* keyword : {"allOf", "anyOf", "oneOf"}) {
+    std::string defs = R"x("d0":{"type":"string","x-a":1,"pattern":"(?=x)"})x";
+    for (int i = 1; i <= 60; ++i) {
+      const std::string before = R"({"$ref":"#/$defs/d)" + std::to_string(i - 1) + "\"}";
+      const bool one = std::string_view(keyword) == "oneOf";
+      defs += ",\"d" + std::to_string(i) + "\":{\"" + keyword + "\":[" + before + (one ? "" : "," + before) + "]}";
+    }
+    const Schema doubled("{\"$defs\":{" + defs + R"(},"$ref":"#/$defs/d60"})", {.lenient = true});
+    ASSERT_TRUE(doubled.ok()) << doubled.error.message;
+    EXPECT_EQ(doubled.enforced.unenforced.size(), 2U) << keyword;
+    EXPECT_TRUE(doubled.text("\"a\""));
+    EXPECT_FALSE(doubled.text("1"));
+  }
+}
+
+TEST(SchemaFrontEnd, WorkIsBoundedAndShared) {
+  const auto patterns = [](int count) {
+    std::string out = R"({"type":"object","properties":{)";
+    for (int i = 0; i < count; ++i)
+      out += (i > 0 ? ",\"p" : "\"p") + std::to_string(i) + R"(":{"pattern":"^[ab]*a[ab]{6}x)" + std::to_string(i) + "$\"}";
+    return out + "}}";
+  };
+  std::int64_t work = 2'000'000;
+  ASSERT_TRUE(Schema(patterns(3), {.work = &work}).ok());
+  const std::int64_t used = 2'000'000 - work;
+  EXPECT_GT(used, 3000);
+  const Schema refused(patterns(5 * static_cast<int>(2'000'000 / used)), {.work = &work});
+  EXPECT_EQ(refused.error.code, ErrorCode::kUnsupported);
+  EXPECT_NE(refused.error.message.find("too much work"), std::string::npos) << refused.error.message;
+  EXPECT_GT(work, -used) << "it ended where the bound was met";
+  EXPECT_FALSE(Schema(patterns(1), {.work = &work}).ok()) << "nothing is left to others";
+  EXPECT_TRUE(Schema(patterns(1)).ok());
+  // Each pair is small, and to see whether it has a text of the length takes a walk.
+  std::string lengths = R"({"allOf":[)";
+  for (const char* side : {"x", "y"}) {
+    lengths += (side[0] == 'x' ? "{\"anyOf\":[" : ",{\"anyOf\":[");
+    for (int i = 0; i < 40; ++i)
+      lengths += (i > 0 ? "," : "") + (R"({"type":"string","minLength":3000,"pattern":")" + (side + std::to_string(i)) + "\"}");
+    lengths += "]}";
+  }
+  work = 2'000'000;
+  EXPECT_FALSE(Schema(lengths + "]}", {.work = &work}).ok());
+  EXPECT_LT(work, 0);
+}
+
+TEST(SchemaFrontEnd, BoundsThatTheMachineRefusesNamePointerAndKeyword) {
+  expect_refused(R"({"properties":{"a":{"type":"string","minLength":10000000}}})", "#/properties/a", "minLength");
+  expect_refused(R"({"items":{"type":"string","pattern":"^(ab|c)*$","maxLength":3000000,"minLength":2500000}})", "#/items", "minLength");
+  expect_refused(R"({"items":{"type":"array","minItems":3000000000}})", "#/items", "minItems");
+  std::string many = R"({"items":{"type":"object","minProperties":3,"properties":{)";
+  for (int i = 0; i < 600; ++i) many += (i > 0 ? ",\"p" : "\"p") + std::to_string(i) + "\":{}";
+  expect_refused(many + "}}}", "#/items", "minProperties");
+}
+
 TEST(SchemaFrontEnd, LimitsAreErrors) {
   std::string deep = "{}";
   for (int i = 0; i < 100; ++i) deep = R"({"items":)" + deep + "}";

@@ -94,6 +94,33 @@ TEST(StructuralTag, AWordThatIsATokenIsNotItsSpelling) {
   EXPECT_FALSE(tags.allow("<f>12</f>", true));
 }
 
+TEST(StructuralTag, WhatHasNoEffectIsListed) {
+  const MarkerTokenizer tokenizer({});
+  const auto tags = structural_tag_grammar(
+      json(R"({"format":{"type":"json_schema","json_schema":{"$schema":"http://json-schema.org/draft-07/schema#",
+           "definitions":{"a":{"type":"string"}},"$ref":"#/definitions/a","maxLength":3}}})"), tokenizer, {});
+  ASSERT_TRUE(tags) << tags.error().message;
+  ASSERT_EQ(tags->unenforced.size(), 1U);
+  EXPECT_EQ(tags->unenforced[0].pointer, "format.json_schema#");
+  EXPECT_EQ(tags->unenforced[0].keyword, "maxLength");
+}
+
+TEST(StructuralTag, ItsPartsShareOneBoundOfWork) {
+  const MarkerTokenizer tokenizer({});
+  const auto parts = [](int count) {
+    std::string out = R"({"format":{"type":"sequence","elements":[)";
+    for (int i = 0; i < count; ++i) out += (i > 0 ? "," : "") + std::string(R"({"type":"regex","pattern":"[ab]*a[ab]{6}"})");
+    return json(out + "]}}");
+  };
+  std::int64_t work = 1'000'000;
+  ASSERT_TRUE(structural_tag_grammar(parts(1), tokenizer, {.work = &work}));
+  const std::int64_t used = 1'000'000 - work;
+  const auto refused = structural_tag_grammar(parts(static_cast<int>(1'000'000 / used) + 2), tokenizer, {.work = &work});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+  EXPECT_NE(refused.error().param.find("format.elements["), std::string::npos) << refused.error().param;
+}
+
 TEST(StructuralTag, RefusalsNameTheMember) {
   struct Row {
     std::string spec, param;
