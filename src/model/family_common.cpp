@@ -448,6 +448,11 @@ std::vector<LayerSpec> layers_from_gguf(const FamilyInput& in, std::int32_t num_
     return layers;
   }
   const std::vector<std::int64_t>& values = **pattern;
+  if (window == 0 && std::any_of(values.begin(), values.end(), [](std::int64_t v) { return v != 0; })) {
+    in.fields.refuse(ErrorCode::kBadFile,
+                     "metadata key " + in.fields.full_name(kKey) + " is set, but there is no window", kKey);
+    return layers;
+  }
   if (values.size() == 1 && num_layers > 1 && values[0] >= 0 && values[0] <= num_layers)
     return window_layers(num_layers, window, static_cast<std::int32_t>(values[0]));
   if (values.size() != layers.size()) {

@@ -386,7 +386,7 @@ TEST(TokenConstraint, EveryOutputIsWholeWithARealVocabulary) {
 
 /// Texts of an odd number of letters, read in ways that double with every letter: the dearest first.
 std::shared_ptr<Machine> ambiguous() {
-  Builder b;
+  GrammarBuilder b;
   const auto letter = b.words({"a", "b"});
   const auto text = b.later();
   b.set(text, b.choice({b.sequence({letter, text, letter, b.text("cc")}), b.sequence({letter, text, letter}), letter}));
