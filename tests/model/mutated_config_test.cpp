@@ -1,9 +1,11 @@
 // Configs of every checkpoint of ../shared/data with each field left out or replaced, one at a time: a model
-// is refused in one sentence or is one that can be planned, whatever the field says.
+// is refused in one sentence or is one that can be planned, whatever the field says. One in eight of them, all under
+// BARG_TEST_LONG.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include "base/json.h"
@@ -53,13 +55,15 @@ TEST(MutatedConfigs, AreRefusedInOneSentenceOrCanBePlanned) {
   const std::string root = barg::test::shared_data("models");
   if (root.empty()) GTEST_SKIP() << barg::test::kNoShared;
   const ops::CpuDevice device({.threads = 1});
-  std::size_t refused = 0, planned = 0;
+  const std::size_t every = std::getenv("BARG_TEST_LONG") != nullptr ? 1 : 8;
+  std::size_t refused = 0, planned = 0, turn = 0;
   for (const auto& entry : fs::directory_iterator(root)) {
     if (!fs::exists(entry.path() / "model.safetensors")) continue;
     auto config = parse_json(read_file((entry.path() / "config.json").string(), 1 << 20).value()).value();
     TempDir dir;
     fs::create_symlink(fs::absolute(entry.path() / "model.safetensors"), dir.path() + "/model.safetensors");
     mutate(config, config, "", [&](const Json& changed, const std::string& what) {
+      if (++turn % every != 0) return;
       dir.write("config.json", dump_json(changed));
       const auto model = ModelFiles::open(dir.path());
       ASSERT_TRUE(model) << what;
@@ -84,8 +88,8 @@ TEST(MutatedConfigs, AreRefusedInOneSentenceOrCanBePlanned) {
       (void)Decoder::workspace_bytes(*spec, device.ops(), Recipe::kF32, 4);
     });
   }
-  EXPECT_GT(refused, 1000u);
-  EXPECT_GT(planned, 1000u);
+  EXPECT_GT(refused, 1000u / every);
+  EXPECT_GT(planned, 1000u / every);
 }
 
 }  // namespace
