@@ -445,7 +445,7 @@ TEST_P(LongPromptTest, GoesThroughAllTiersAndBack) {
   e.start();
   // A machine that stutters gives up what takes too long, and computes it.
   const auto came = [&](std::size_t place) {
-    return again.stats.cached_by_place[place] >= whole * 9 / 10 || e.engine->metrics().restore.deadlines > 0;
+    return again.stats.cached_by_place[place] >= whole * 9 / 10 || e.engine->metrics().tiers.restore.deadlines > 0;
   };
   again = run(e, "disk", request);
   EXPECT_EQ(bits(again), cold);
