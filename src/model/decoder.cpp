@@ -17,8 +17,6 @@
 namespace barg::model {
 namespace {
 
-constexpr std::size_t kAlign = 64;
-
 /// Where each buffer of a step lies in the workspace. Attention's and the feed-forward's share one region:
 /// neither outlives its half of a layer.
 struct Layout {
@@ -54,40 +52,32 @@ Widths mixer_widths(const DecoderSpec& s) {
 }
 
 Layout make_layout(const DecoderSpec& s, const ops::OpTable& ops, Recipe recipe, std::int32_t max_rows) {
-  std::size_t at = 0;
-  const auto rows = static_cast<std::size_t>(max_rows);
-  const auto bytes = [&](std::size_t n) {
-    return std::exchange(at, (at + n + kAlign - 1) / kAlign * kAlign);
-  };
-  const auto floats = [&](std::int64_t width) {
-    return bytes(rows * static_cast<std::size_t>(width) * sizeof(float));
-  };
+  ScratchPlan plan(max_rows);
   const Widths mixer = mixer_widths(s);
   Layout l{};
-  l.x = floats(s.hidden);
-  l.sub = floats(adds_directly(s) ? 0 : s.hidden);
-  l.h = floats(s.hidden);
+  l.x = plan.numbers(s.hidden);
+  l.sub = plan.numbers(adds_directly(s) ? 0 : s.hidden);
+  l.h = plan.numbers(s.hidden);
   std::int64_t angles = 0;
   for (const RopeSpec& r : s.ropes) angles += r.rotary_dim / 2;
-  l.rotations = floats(2 * angles);
-  l.query_scales = floats(s.query_scale.beta != 0 ? 1 : 0);
+  l.rotations = plan.numbers(2 * angles);
+  l.query_scales = plan.numbers(s.query_scale.beta != 0 ? 1 : 0);
   const auto widest = static_cast<std::int32_t>(std::max<std::int64_t>(s.hidden, mixer.context));
-  l.prepared = bytes(ops.prepared_bytes(max_rows, widest, recipe));
-  l.gathered = floats(s.reordered_inputs ? std::max(widest, s.ffn) : 0);
+  l.prepared = plan.bytes(ops.prepared_bytes(max_rows, widest, recipe));
+  l.gathered = plan.numbers(s.reordered_inputs ? std::max(widest, s.ffn) : 0);
   const bool attends = std::any_of(s.layers.begin(), s.layers.end(),
                                    [](const LayerSpec& l) { return has_attention(l.mixer); });
-  l.attention = bytes(attends ? ops.attention_workspace_bytes(max_rows, s.num_q_heads, s.head_dim) : 0);
-  const std::size_t shared = at;
-  l.qkv = floats(mixer.in);
-  l.context = floats(mixer.context);
-  l.latent = bytes(latent_scratch_bytes(s, ops, recipe, max_rows));
-  const std::size_t attention_end = std::exchange(at, shared);
+  l.attention = plan.bytes(attends ? ops.attention_workspace_bytes(max_rows, s.num_q_heads, s.head_dim) : 0);
+  ScratchPlan feed(max_rows, plan.end());
+  l.qkv = plan.numbers(mixer.in);
+  l.context = plan.numbers(mixer.context);
+  l.latent = plan.bytes(latent_scratch_bytes(s, ops, recipe, max_rows));
   const std::int32_t ffn = std::max(s.ffn, s.experts.shared_ffn);
-  l.act = floats(ffn);
-  l.up = floats(ffn);
-  l.prepared_act = bytes(ops.prepared_bytes(max_rows, ffn, recipe));
-  l.experts = bytes(experts_scratch_bytes(s, ops, recipe, max_rows));
-  l.total = std::max(attention_end, at);
+  l.act = feed.numbers(ffn);
+  l.up = feed.numbers(ffn);
+  l.prepared_act = feed.bytes(ops.prepared_bytes(max_rows, ffn, recipe));
+  l.experts = feed.bytes(experts_scratch_bytes(s, ops, recipe, max_rows));
+  l.total = std::max(plan.end(), feed.end());
   return l;
 }
 
@@ -123,10 +113,10 @@ Result<void> check_features(const DecoderSpec& s, const ops::OpTable& ops) {
 }  // namespace
 
 Workspace::Workspace(std::size_t bytes)
-    : data_(static_cast<std::byte*>(::operator new (std::max(bytes, kAlign), std::align_val_t{kAlign}))),
+    : data_(static_cast<std::byte*>(::operator new (std::max(bytes, kScratchAlign), std::align_val_t{kScratchAlign}))),
       size_(bytes) {}
 
-Workspace::~Workspace() { ::operator delete (data_, std::align_val_t{kAlign}); }
+Workspace::~Workspace() { ::operator delete (data_, std::align_val_t{kScratchAlign}); }
 
 Workspace::Workspace(Workspace&& o) noexcept
     : data_(std::exchange(o.data_, nullptr)), size_(std::exchange(o.size_, 0)) {}
@@ -150,6 +140,7 @@ struct Decoder::Impl {
   std::vector<std::vector<float>> frequencies;  ///< of each rope
   std::unique_ptr<Weights> weights;
   Observer observer;
+  const bool direct = adds_directly(spec);
 
   void forward(const ForwardBatch& batch, Workspace& workspace, float* hidden_out);
   void mixer_half(Step& s, std::int32_t layer) const;
@@ -182,7 +173,7 @@ struct Decoder::Impl {
 
   /// Brings a half's result from `sub` to the stream, if it is there.
   void settle(const Step& s, const NormWeights& post, float scale) const {
-    if (adds_directly(spec)) return;
+    if (direct) return;
     if (post.weight != nullptr) step_ops().norm(s.sub, post, s.rows, {s.sub, nullptr});
     ops.add_scaled(
         stream,
@@ -197,15 +188,9 @@ struct Decoder::Impl {
     std::int64_t stride, width;
   };
   void keep_wanted(Step& s, std::initializer_list<Kept> buffers) const {
-    std::int64_t to = 0;
-    for (const std::int64_t from : s.batch.wanted) {  // ascending: nothing is overwritten before it moves
-      if (from != to) {
-        std::copy_n(s.x + from * spec.hidden, spec.hidden, s.x + to * spec.hidden);
-        for (const Kept& b : buffers) std::copy_n(b.rows + from * b.stride, b.width, b.rows + to * b.stride);
-      }
-      ++to;
-    }
-    s.rows = static_cast<std::int32_t>(to);
+    keep_rows(s.batch.wanted, s.x, spec.hidden, spec.hidden);
+    for (const Kept& b : buffers) keep_rows(s.batch.wanted, b.rows, b.stride, b.width);
+    s.rows = static_cast<std::int32_t>(s.batch.wanted.size());
   }
 
   void observe(std::int32_t layer, const Step& s) {
@@ -367,7 +352,6 @@ void Decoder::Impl::attend_and_recur(Step& s, std::int32_t layer) const {
 
 void Decoder::Impl::mixer_half(Step& s, std::int32_t layer) const {
   const LayerWeights& w = weights->layers[static_cast<std::size_t>(layer)];
-  const bool direct = adds_directly(spec);
   const Output to{direct ? s.x : s.sub, spec.hidden, direct};
   switch (spec.layers[static_cast<std::size_t>(layer)].mixer) {
     case MixerKind::kAttention:
@@ -397,8 +381,8 @@ void Decoder::Impl::feed_half(const Step& s, std::int32_t layer) const {
   const StepOps step = step_ops();
   const LayerWeights& w = weights->layers[static_cast<std::size_t>(layer)];
   const bool parallel = spec.norm_place == NormPlace::kParallel;
-  const bool direct = adds_directly(spec) || parallel;
-  const Output to{direct ? s.x : s.sub, spec.hidden, direct};
+  const bool adds = direct || parallel;
+  const Output to{adds ? s.x : s.sub, spec.hidden, adds};
   switch (spec.layers[static_cast<std::size_t>(layer)].feed) {
     case FeedKind::kDense: {
       const Rows h = half_input(s, parallel ? w.attn_norm : w.ffn_norm, w.gate_up);

@@ -6,8 +6,6 @@
 namespace barg::model {
 namespace {
 
-constexpr std::size_t kAlign = 64;
-
 struct Scratch {
   std::size_t in, q, query, context, out, prepared, stacked, attention, total;
 };
@@ -23,31 +21,18 @@ std::int32_t in_width(const DecoderSpec& s) {
 Scratch lay_out(const DecoderSpec& s, const ops::OpTable& ops, Recipe recipe, std::int32_t rows) {
   const LatentSpec& l = s.latent;
   const std::int32_t heads = s.num_q_heads;
-  std::size_t at = 0;
-  const auto take = [&](std::size_t n) { return std::exchange(at, (at + n + kAlign - 1) / kAlign * kAlign); };
-  const auto floats = [&](std::int64_t width) {
-    return take(static_cast<std::size_t>(rows) * static_cast<std::size_t>(width) * sizeof(float));
-  };
+  ScratchPlan plan(rows);
   Scratch x{};
-  x.in = floats(in_width(s));
-  x.q = floats(l.q_rank > 0 ? heads * query_dim(l) : 0);
-  x.query = floats(std::int64_t{heads} * (l.kv_rank + l.rope_dim));
-  x.context = floats(std::int64_t{heads} * l.kv_rank);
-  x.out = floats(std::int64_t{heads} * l.value_dim);
-  x.prepared = take(ops.prepared_bytes(rows, std::max(l.q_rank, heads * l.value_dim), recipe));
-  x.stacked = take(ops.stacked_workspace_bytes(rows, heads, std::max(l.nope_dim, l.kv_rank), recipe));
-  x.attention = take(ops.latent_workspace_bytes(l.kv_rank));
-  x.total = at;
+  x.in = plan.numbers(in_width(s));
+  x.q = plan.numbers(l.q_rank > 0 ? heads * query_dim(l) : 0);
+  x.query = plan.numbers(std::int64_t{heads} * (l.kv_rank + l.rope_dim));
+  x.context = plan.numbers(std::int64_t{heads} * l.kv_rank);
+  x.out = plan.numbers(std::int64_t{heads} * l.value_dim);
+  x.prepared = plan.bytes(ops.prepared_bytes(rows, std::max(l.q_rank, heads * l.value_dim), recipe));
+  x.stacked = plan.bytes(ops.stacked_workspace_bytes(rows, heads, std::max(l.nope_dim, l.kv_rank), recipe));
+  x.attention = plan.bytes(ops.latent_workspace_bytes(l.kv_rank));
+  x.total = plan.end();
   return x;
-}
-
-/// Moves the wanted rows of x [rows, width] to its head.
-void keep_rows(const std::vector<std::int32_t>& wanted, float* x, std::int64_t width) {
-  std::int64_t to = 0;
-  for (const std::int64_t from : wanted) {  // ascending: nothing is overwritten before it moves
-    if (from != to) std::copy_n(x + from * width, width, x + to * width);
-    ++to;
-  }
 }
 
 /// The norm of a part of the rows of `in`, in place.
@@ -141,9 +126,9 @@ void latent_half(const StepOps& ops, Step& s, const LayerWeights& w, const Layer
                                       .num_segments = static_cast<std::int32_t>(group.segments.size())});
   const std::int64_t key_dim = l.kv_rank + l.rope_dim;
   if (last) {
-    keep_rows(s.batch.wanted, s.x, ops.spec.hidden);
-    keep_rows(s.batch.wanted, q, q_stride);
-    keep_rows(s.batch.wanted, query, heads * key_dim);
+    keep_rows(s.batch.wanted, s.x, ops.spec.hidden, ops.spec.hidden);
+    keep_rows(s.batch.wanted, q, q_stride, q_stride);
+    keep_rows(s.batch.wanted, query, heads * key_dim, heads * key_dim);
     s.rows = static_cast<std::int32_t>(s.batch.wanted.size());
     if (s.rows == 0) return;
   }

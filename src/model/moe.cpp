@@ -1,11 +1,7 @@
 #include "model/moe.h"
 
-#include <utility>
-
 namespace barg::model {
 namespace {
-
-constexpr std::size_t kAlign = 64;
 
 struct Scratch {
   std::size_t logits, ids, weights, work, total;
@@ -13,17 +9,13 @@ struct Scratch {
 
 Scratch lay_out(const DecoderSpec& spec, const ops::OpTable& ops, Recipe recipe, std::int32_t rows) {
   const ExpertSpec& e = spec.experts;
-  std::size_t at = 0;
-  const auto take = [&](std::size_t n) { return std::exchange(at, (at + n + kAlign - 1) / kAlign * kAlign); };
-  const auto numbers = [&](std::int32_t width) {
-    return take(static_cast<std::size_t>(rows) * static_cast<std::size_t>(width) * sizeof(float));
-  };
+  ScratchPlan plan(rows);
   Scratch l{};
-  l.logits = numbers(e.count);
-  l.ids = numbers(e.chosen);
-  l.weights = numbers(e.chosen);
-  l.work = take(ops.experts_workspace_bytes(rows, e.chosen, e.count, spec.hidden, e.ffn, recipe));
-  l.total = at;
+  l.logits = plan.numbers(e.count);
+  l.ids = plan.numbers(e.chosen);
+  l.weights = plan.numbers(e.chosen);
+  l.work = plan.bytes(ops.experts_workspace_bytes(rows, e.chosen, e.count, spec.hidden, e.ffn, recipe));
+  l.total = plan.end();
   return l;
 }
 

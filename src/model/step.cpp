@@ -6,6 +6,14 @@
 
 namespace barg::model {
 
+void keep_rows(const std::vector<std::int32_t>& wanted, float* rows, std::int64_t stride, std::int64_t width) {
+  std::int64_t to = 0;
+  for (const std::int64_t from : wanted) {  // ascending: nothing is overwritten before it moves
+    if (from != to) std::copy_n(rows + from * stride, width, rows + to * stride);
+    ++to;
+  }
+}
+
 Rows StepOps::wanted(const Projection& p, const Rows& buffers) const {
   const auto reordered = [](const ProjectionPart& part) { return part.order != nullptr; };
   if (recipe == Recipe::kBF16 || std::any_of(p.parts.begin(), p.parts.end(), reordered)) return buffers;

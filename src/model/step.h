@@ -8,6 +8,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "model/decoder_spec.h"
 #include "model/forward.h"
@@ -15,6 +17,31 @@
 #include "ops.h"
 
 namespace barg::model {
+
+/// Alignment of every buffer of a step, in bytes.
+inline constexpr std::size_t kScratchAlign = 64;
+
+/// Where buffers lie in a region of scratch, one behind another from `at` on.
+class ScratchPlan {
+ public:
+  explicit ScratchPlan(std::int32_t rows, std::size_t at = 0) : rows_(static_cast<std::size_t>(rows)), at_(at) {}
+
+  /// The offset of a buffer of n bytes.
+  std::size_t bytes(std::size_t n) {
+    return std::exchange(at_, (at_ + n + kScratchAlign - 1) / kScratchAlign * kScratchAlign);
+  }
+  /// Of [rows, width] numbers of four bytes.
+  std::size_t numbers(std::int64_t width) { return bytes(rows_ * static_cast<std::size_t>(width) * sizeof(float)); }
+  /// Where the next one would lie.
+  std::size_t end() const { return at_; }
+
+ private:
+  std::size_t rows_, at_;
+};
+
+/// Moves the first `width` numbers of the wanted rows (ascending) of `rows` to its first rows; `stride` is from
+/// row to row, before and after.
+void keep_rows(const std::vector<std::int32_t>& wanted, float* rows, std::int64_t stride, std::int64_t width);
 
 /// Rows between two operations: as floats, prepared for the recipe, or both, as the readers want them.
 struct Rows {

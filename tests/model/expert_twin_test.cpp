@@ -6,28 +6,10 @@
 #include "model/gguf_builder.h"
 #include "model/golden_checks.h"
 #include "model/hf_builder.h"
+#include "model/tensor_floats.h"
 
 namespace barg::model::test {
 namespace {
-
-struct Floats {
-  std::vector<float> values;
-  std::vector<std::int64_t> shape;
-};
-
-Floats floats_of(const Tensor& t) {
-  Floats out{std::vector<float>(t.elements()), t.shape};
-  for (std::size_t i = 0; i < out.values.size(); ++i) {
-    std::uint16_t h;
-    if (t.type.dtype == DType::kF32) {
-      std::memcpy(&out.values[i], t.bytes.data() + 4 * i, 4);
-      continue;
-    }
-    std::memcpy(&h, t.bytes.data() + 2 * i, 2);
-    out.values[i] = t.type.dtype == DType::kF16 ? ops::f16_to_f32(h) : ops::bf16_to_f32(h);
-  }
-  return out;
-}
 
 struct Twin {
   const char* name;

@@ -37,23 +37,7 @@ TEST_P(ExpertModel, ChunksBlocksThreadsAndIsaDoNotChangeABit) {
   if (ops::recipe_supported(ops::Isa::kAuto, Recipe::kBF16)) check_bits(files, ids, Recipe::kBF16, DType::kF16);
 }
 
-TEST_P(ExpertModel, BatchMatesDoNotChangeABit) {
-  const Goldens g(goldens());
-  Harness h(open_or_throw(path_), {});
-  const auto a = longest_prompt(g, 64), b = longest_prompt(g, 200);
-  const int na = static_cast<int>(a.size()), nb = static_cast<int>(b.size()), cut = nb / 2;
-  const auto want_a = h.prefill(h.new_sequence(na), a, {a.size()}),
-             want_b = h.prefill(h.new_sequence(nb), b, {b.size()});
-  h.free_all();
-  const std::int32_t sa = h.new_sequence(na), sb = h.new_sequence(nb);
-  const auto slice = [](const std::vector<std::int32_t>& v, int from, int to) {
-    return std::vector<std::int32_t>(v.begin() + from, v.begin() + to);
-  };
-  h.step({{sb, 0, slice(b, 0, cut)}, {sa, 0, slice(a, 0, na - 1)}});
-  const auto mixed = h.step({{sa, na - 1, slice(a, na - 1, na)}, {sb, cut, slice(b, cut, nb)}});
-  EXPECT_TRUE(same_bits(h.row(mixed, 0), h.row(want_a, a.size() - 1)));
-  EXPECT_TRUE(same_bits(h.row(mixed, static_cast<std::size_t>(nb - cut)), h.row(want_b, b.size() - 1)));
-}
+TEST_P(ExpertModel, BatchMatesDoNotChangeABit) { check_batch_mates(open_or_throw(path_), Goldens(goldens())); }
 
 /// What the last layer leaves out for rows that nobody wants is not missed by those that are.
 TEST_P(ExpertModel, WantedRowsAloneHaveTheirBits) {

@@ -1,10 +1,10 @@
 // Every dense family as GGUF: a checkpoint of ../shared/data written again by the rules of llama.cpp's
 // converter (names, rows of q and k in interleaved order, 1 + w, heads' norms in one tensor, metadata) must
 // give the bits of the Hugging Face directory, hidden states and logits alike.
-#include "math.h"
 #include "model/family.h"
 #include "model/gguf_builder.h"
 #include "model/golden_checks.h"
+#include "model/tensor_floats.h"
 
 namespace barg::model::test {
 namespace {
@@ -92,28 +92,6 @@ std::optional<double> number(const Json& config, std::string path) {
   }
   if (at == nullptr || !at->is_number()) return std::nullopt;
   return at->as_double();
-}
-
-/// A tensor as float32, rows of `width` numbers.
-struct Floats {
-  std::vector<float> values;
-  std::vector<std::int64_t> shape;
-
-  std::int64_t width() const { return shape.size() > 1 ? shape.back() : 1; }
-};
-
-Floats floats_of(const Tensor& t) {
-  Floats out{std::vector<float>(t.elements()), t.shape};
-  for (std::size_t i = 0; i < out.values.size(); ++i) {
-    std::uint16_t h;
-    if (t.type.dtype == DType::kF32) {
-      std::memcpy(&out.values[i], t.bytes.data() + 4 * i, 4);
-      continue;
-    }
-    std::memcpy(&h, t.bytes.data() + 2 * i, 2);
-    out.values[i] = t.type.dtype == DType::kF16 ? ops::f16_to_f32(h) : ops::bf16_to_f32(h);
-  }
-  return out;
 }
 
 /// Row 2i + j of each head of the result is row j * dim / 2 + i of the source.

@@ -183,4 +183,37 @@ inline std::vector<std::int32_t> longest_prompt(const Goldens& g, std::size_t mo
   return best;
 }
 
+/// |int8 - f32| / |f32| over the logits of these ids.
+inline double int8_distance(const std::shared_ptr<const ModelFiles>& files, const std::vector<std::int32_t>& ids) {
+  const auto logits = [&](Recipe recipe) {
+    Harness h(files, {.recipe = recipe});
+    return h.logits(h.prefill(h.new_sequence(static_cast<std::int32_t>(ids.size())), ids, {ids.size()}));
+  };
+  const auto exact = logits(Recipe::kF32), fast = logits(Recipe::kInt8);
+  double difference = 0, square = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    difference += std::pow(static_cast<double>(fast[i]) - exact[i], 2);
+    square += std::pow(static_cast<double>(exact[i]), 2);
+  }
+  return std::sqrt(difference / square);
+}
+
+/// Two prompts in shared steps, one of them cut in the middle, against each alone.
+inline void check_batch_mates(const std::shared_ptr<const ModelFiles>& files, const Goldens& g) {
+  Harness h(files, {});
+  const auto a = longest_prompt(g, 64), b = longest_prompt(g, 200);
+  const int na = static_cast<int>(a.size()), nb = static_cast<int>(b.size()), cut = nb / 2;
+  const auto want_a = h.prefill(h.new_sequence(na), a, {a.size()}),
+             want_b = h.prefill(h.new_sequence(nb), b, {b.size()});
+  h.free_all();
+  const std::int32_t sa = h.new_sequence(na), sb = h.new_sequence(nb);
+  const auto slice = [](const std::vector<std::int32_t>& v, int from, int to) {
+    return std::vector<std::int32_t>(v.begin() + from, v.begin() + to);
+  };
+  h.step({{sb, 0, slice(b, 0, cut)}, {sa, 0, slice(a, 0, na - 1)}});
+  const auto mixed = h.step({{sa, na - 1, slice(a, na - 1, na)}, {sb, cut, slice(b, cut, nb)}});
+  EXPECT_TRUE(same_bits(h.row(mixed, 0), h.row(want_a, a.size() - 1)));
+  EXPECT_TRUE(same_bits(h.row(mixed, static_cast<std::size_t>(nb - cut)), h.row(want_b, b.size() - 1)));
+}
+
 }  // namespace barg::model::test

@@ -109,18 +109,7 @@ TEST_P(QuantisedBits, Int8StaysNearF32) {
   const std::string base = std::string("gguf/") + GetParam(), file = barg::test::shared_data(base + ".gguf");
   if (file.empty()) GTEST_SKIP() << barg::test::kNoShared;
   const Goldens g(barg::test::shared_data(base + ".goldens.safetensors"));
-  const auto ids = longest_prompt(g, 1024);
-  const auto logits = [&](Recipe recipe) {
-    Harness h(open_or_throw(file), {.recipe = recipe});
-    return h.logits(h.prefill(h.new_sequence(static_cast<std::int32_t>(ids.size())), ids, {ids.size()}));
-  };
-  const auto exact = logits(Recipe::kF32), fast = logits(Recipe::kInt8);
-  double difference = 0, square = 0;
-  for (std::size_t i = 0; i < exact.size(); ++i) {
-    difference += std::pow(static_cast<double>(fast[i]) - exact[i], 2);
-    square += std::pow(static_cast<double>(exact[i]), 2);
-  }
-  EXPECT_LT(std::sqrt(difference / square), 0.05);
+  EXPECT_LT(int8_distance(open_or_throw(file), longest_prompt(g, 1024)), 0.05);
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, QuantisedBits, ::testing::Values("llama-q4_0", "llama31-q4_1", "llama-q8_0"),
@@ -132,21 +121,7 @@ INSTANTIATE_TEST_SUITE_P(Files, QuantisedBits, ::testing::Values("llama-q4_0", "
 
 TEST_P(Checkpoint, BatchMatesDoNotChangeABit) {
   if (path().empty()) GTEST_SKIP() << barg::test::kNoShared;
-  const Goldens g(path() + "/goldens.safetensors");
-  Harness h(open_or_throw(path()), {});
-  const auto a = longest_prompt(g, 64), b = longest_prompt(g, 200);
-  const int na = static_cast<int>(a.size()), nb = static_cast<int>(b.size()), cut = nb / 2;
-  const auto want_a = h.prefill(h.new_sequence(na), a, {a.size()}),
-             want_b = h.prefill(h.new_sequence(nb), b, {b.size()});
-  h.free_all();
-  const std::int32_t sa = h.new_sequence(na), sb = h.new_sequence(nb);
-  const auto slice = [](const std::vector<std::int32_t>& v, int from, int to) {
-    return std::vector<std::int32_t>(v.begin() + from, v.begin() + to);
-  };
-  h.step({{sb, 0, slice(b, 0, cut)}, {sa, 0, slice(a, 0, na - 1)}});
-  const auto mixed = h.step({{sa, na - 1, slice(a, na - 1, na)}, {sb, cut, slice(b, cut, nb)}});
-  EXPECT_TRUE(same_bits(h.row(mixed, 0), h.row(want_a, a.size() - 1)));
-  EXPECT_TRUE(same_bits(h.row(mixed, static_cast<std::size_t>(nb - cut)), h.row(want_b, b.size() - 1)));
+  check_batch_mates(open_or_throw(path()), Goldens(path() + "/goldens.safetensors"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Checkpoint,

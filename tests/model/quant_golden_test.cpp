@@ -48,19 +48,9 @@ TEST_P(ConvertedBits, Int8StaysNearF32) {
   const std::string base = std::string("gguf/") + GetParam(), file = barg::test::shared_data(base + ".gguf");
   if (file.empty()) GTEST_SKIP() << barg::test::kNoShared;
   const Goldens g(barg::test::shared_data(base + ".goldens.safetensors"));
-  const auto ids = longest_prompt(g, 257);
-  const auto logits = [&](Recipe recipe) {
-    Harness h(open_or_throw(file), {.recipe = recipe});
-    return h.logits(h.prefill(h.new_sequence(static_cast<std::int32_t>(ids.size())), ids, {ids.size()}));
-  };
-  const auto exact = logits(Recipe::kF32), fast = logits(Recipe::kInt8);
-  double difference = 0, square = 0;
-  for (std::size_t i = 0; i < exact.size(); ++i) {
-    difference += std::pow(static_cast<double>(fast[i]) - exact[i], 2);
-    square += std::pow(static_cast<double>(exact[i]), 2);
-  }
-  EXPECT_LT(std::sqrt(difference / square), 0.05);
-  EXPECT_GT(difference, 0) << "int8 is not f32";
+  const double distance = int8_distance(open_or_throw(file), longest_prompt(g, 257));
+  EXPECT_LT(distance, 0.05);
+  EXPECT_GT(distance, 0) << "int8 is not f32";
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, ConvertedBits,
