@@ -288,6 +288,9 @@ void with_converted(DType type, F&& f) {
 
 // --- few rows --------------------------------------------------------------------------------------------
 
+/// Panels of converted types side by side: a code costs so many operations that two chains are enough.
+constexpr int kConvertedPanels = 2;
+
 template <class V, int NP>
 constexpr int direct_rows(DType type) {
   constexpr int kMax = V::max_rows(NP);
@@ -315,8 +318,11 @@ void multiply_rows(DType type, const Part<NP>& part, int rows, int count) {
     case DType::kQ4_1:
       return with_rows<QuantisedChain<V, DType::kQ4_1>, kMaxQuantised>(part, rows, count);
     default:
-      return with_converted(type,
-                            [&](auto t) { with_rows<ConvertedChain<V, t.kType>, 1>(part, rows, count); });
+      if constexpr (NP <= kConvertedPanels) {
+        return with_converted(
+            type, [&](auto t) { with_rows<ConvertedChain<V, t.kType>, 1>(part, rows, count); });
+      }
+      break;
   }
 }
 
@@ -443,8 +449,8 @@ void multiply(const F32Item& item) {
       V::store(item.acc + r * kAccStride + c, V::set1(0.0f));
     }
   }
-  const int wide = is_converted(item.type) ? 1 : V::max_rows(4);
-  if (item.rows <= wide && (V::kWideQuantised || !is_quantised(item.type))) {
+  const bool wide = !is_converted(item.type) && (V::kWideQuantised || !is_quantised(item.type));
+  if (wide && item.rows <= V::max_rows(4)) {
     if (item.panels == 4) return multiply_panels<V, 4>(item, 0);
     if (item.panels == 3) return multiply_panels<V, 3>(item, 0);
   }
