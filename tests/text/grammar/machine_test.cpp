@@ -607,6 +607,39 @@ TEST(MachineWalk, GoesOnFromStatesOfAnywhere) {
   EXPECT_TRUE(Machine::accepting(*kept));
 }
 
+// Forgets again and again; all states of the way stay what they were.
+TEST(MachineWalk, ForgetsAllButTheStatesOfItsWay) {
+  Builder b;
+  const auto m = b.machine(b.value(), {.memory_bytes = 1});
+  const std::string text = R"([{"a":["\u00e9",{"b":null,"cc":[15,{"d":"x)";
+  const auto start = m->start();
+  Machine::Walk walk(*m);
+  std::vector<const Machine::State*> way = {start.get()};
+  std::vector<std::int64_t> bytes = {Machine::min_bytes(*start)};
+  int forgotten = 0;
+  for (const char c : text) {
+    way.push_back(walk.next(way.back(), static_cast<std::uint8_t>(c)));
+    ASSERT_TRUE(way.back()) << c;
+    bytes.push_back(Machine::min_bytes(*way.back()));
+    for (const auto* state : way) {  // more to forget than is kept
+      for (int any = 0; any < 256; ++any) walk.next(state, static_cast<std::uint8_t>(any));
+    }
+    const auto before = way;
+    way.push_back(nullptr);
+    walk.forget_but(way);
+    ASSERT_EQ(way.back(), nullptr);
+    way.pop_back();
+    forgotten += way != before;
+  }
+  EXPECT_GT(forgotten, 3);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    EXPECT_EQ(Machine::min_bytes(*way[i]), bytes[i]) << text.substr(0, i);
+    const auto* next = walk.next(way[i], static_cast<std::uint8_t>(text[i]));
+    ASSERT_TRUE(next) << text.substr(0, i);
+    EXPECT_EQ(Machine::min_bytes(*next), bytes[i + 1]) << text.substr(0, i + 1);
+  }
+}
+
 TEST(MachineWalk, ThreadsShareAMachine) {
   Builder b;
   b.grammar.spacing = Spacing::kFlexible;
