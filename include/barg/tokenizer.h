@@ -3,6 +3,7 @@
 // Immutable after construction and safe to use from any number of threads at once.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -28,7 +29,8 @@ struct VocabData {
   std::vector<std::int32_t> token_types;  ///< 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
   std::vector<float> scores;
   std::vector<std::string> merges;
-  std::optional<bool> add_bos, add_eos, add_space_prefix;
+  std::optional<bool> add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
+  std::string ggml_charsmap;              ///< SentencePiece's compiled map, bytes
   std::optional<TokenId> sep, cls, mask;
   std::string ggml_architecture;          ///< general.architecture
   // -- both
@@ -77,6 +79,11 @@ class Tokenizer {
   virtual std::string_view special_text(std::string_view role) const = 0;
   /// Id of an exact token text ("<|im_end|>"), or nullopt.
   virtual std::optional<TokenId> find(std::string_view token) const = 0;
+  /// So many bytes of a text one token stands for at most; nullopt: any number (unknown words, spaces that are cut
+  /// away), or nobody knows. A text of n bytes has at least n / max_text_bytes() tokens.
+  virtual std::optional<std::size_t> max_text_bytes() const { return std::nullopt; }
+  /// How text becomes ids, in a few words for people ("byte-level BPE"); may be empty.
+  virtual std::string_view kind() const { return {}; }
   /// Number of ids that have a token; rows of the embedding beyond it are padding and never sampled.
   virtual std::int32_t size() const = 0;
 

@@ -188,8 +188,7 @@ server::ServedModel served_model(const Bundle& bundle) {
                        .top_k = bundle.defaults.top_k},
           .salt_secret = bundle.salt_secret,
           .created = std::chrono::duration_cast<std::chrono::seconds>(now).count(),
-          .fingerprint = {},
-          .max_token_bytes = 0};
+          .fingerprint = {}};
 }
 
 }  // namespace barg::cli

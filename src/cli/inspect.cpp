@@ -2,6 +2,8 @@
 #include "model/inspect.h"
 
 #include <ostream>
+#include <string>
+#include <vector>
 
 #include "base/json.h"
 #include "cli/bundle.h"
@@ -18,6 +20,12 @@ int failed(Io& io, const std::string& path, const Error& error) {
   const bool named = error.message.find(path) != std::string::npos;
   io.err << "error: " << (named ? "" : path + ": ") << error.message << "\n";
   return exit_code_of(error);
+}
+
+/// Of a file that can be read: what it holds has been said, why it is refused comes last.
+int refused(Io& io, const std::string& path, const Error& error) {
+  io.out << "verdict: refused\n" << std::flush;
+  return failed(io, path, error);
 }
 
 std::string exact(std::uint64_t bytes) { return std::to_string(bytes) + " bytes (" + show_size(bytes) + ")"; }
@@ -42,7 +50,16 @@ void print_plan(std::ostream& out, const runtime::MemoryPlan& plan) {
 }
 
 void print_text(std::ostream& out, const TextBundle& text) {
-  out << "tokenizer: " << text.tokenizer->size() << " tokens\n";
+  const Tokenizer& tokenizer = *text.tokenizer;
+  const auto token = [&](TokenId id) { return json_quote(tokenizer.token_bytes(id)) + " " + std::to_string(id); };
+  out << "tokenizer: " << tokenizer.kind() << ", " << tokenizer.size() << " tokens\n";
+  const auto list = [&](const std::vector<TokenId>& ids) {
+    std::string all;
+    for (const TokenId id : ids) all += (all.empty() ? "" : ", ") + token(id);
+    return all.empty() ? std::string("nothing") : all;
+  };
+  out << "  put around a text: " << list(tokenizer.encode("", {})) << "\n"
+      << "  an answer ends with: " << list(tokenizer.end_ids()) << "\n";
   const text::DetectedDialect& found = text.detected;
   const auto named = [&](std::ostream& to) -> std::ostream& {
     return to << text::dialect_name(*found.dialect) << " (" << text::dialect_summary(*found.dialect) << ")";
@@ -67,7 +84,7 @@ std::string_view prompt_end_name(text::PromptEnd end) {
   return "";
 }
 
-void print_template(std::ostream& out, const text::ChatTemplate& chat) {
+void print_template(std::ostream& out, const text::ChatTemplate& chat, const std::vector<std::string>& more) {
   if (!chat.has_template()) {
     out << "chat template: none\n";
     return;
@@ -85,6 +102,7 @@ void print_template(std::ostream& out, const text::ChatTemplate& chat) {
       << "; off: " << prompt_end_name(c.prompt_answer) << "\n"
       << "  thinking switch: " << or_none(c.thinking_switch) << "; effort: " << or_none(c.effort_variable)
       << "; budget: " << or_none(c.budget_variable) << "\n";
+  for (const std::string& name : more) out << "  another template of the file: " << json_quote(name) << "\n";
 }
 
 int run_inspect(Invocation& invocation) {
@@ -98,16 +116,20 @@ int run_inspect(Invocation& invocation) {
   const auto files = model::ModelFiles::open(path);
   if (!files) return failed(io, path, files.error());
   const Result<model::Inspection> inspection = model::inspect(**files);
-  if (!inspection) return failed(io, path, inspection.error());
+  if (!inspection) {
+    io.out << model::header_text(**files);
+    return refused(io, path, inspection.error());
+  }
   const Result<runtime::MemoryPlan> plan = runtime::plan_memory(config, **files);
-  if (!plan) return failed(io, path, plan.error());
+  io.out << model::to_text(*inspection, **files, plan ? plan->kv_dtype : DType::kF16, invocation.has("--tensors"));
   // The tokenizer is part of the verdict: a model that cannot read text cannot be served.
   const Result<TextBundle> text = open_text_bundle(config.model);
-  if (!text) return failed(io, path, text.error());
-  io.out << model::to_text(*inspection, **files, plan->kv_dtype, invocation.has("--tensors"));
-  print_text(io.out, *text);
-  if (text->chat_template) print_template(io.out, *text->chat_template);
-  print_plan(io.out, *plan);
+  if (text) {
+    print_text(io.out, *text);
+    if (text->chat_template) print_template(io.out, *text->chat_template, inspection->template_names);
+  }
+  if (plan) print_plan(io.out, *plan);
+  if (!text || !plan) return refused(io, path, !text ? text.error() : plan.error());
   io.out << "verdict: valid, can be served\n";
   return kExitOk;
 }

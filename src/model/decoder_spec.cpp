@@ -127,16 +127,18 @@ std::vector<LayerGroup> layer_groups(const DecoderSpec& spec) {
   return groups;
 }
 
-std::uint64_t kv_bytes_per_token(const DecoderSpec& spec, DType kv_dtype) {
+std::uint64_t kv_bytes_per_token(const LayerGroup& g, DType kv_dtype) {
   const auto u = [](auto v) { return static_cast<std::uint64_t>(v); };
+  if (g.kind == StateKind::kRecurrent) return 0;
+  // K and V, or the two parts of a latent vector: each has its own scale.
+  const std::uint64_t scales = has_token_scales(kv_dtype) ? 2 * sizeof(float) : 0;
+  const std::uint64_t planes = g.kind == StateKind::kLatent ? 1 : 2;
+  return u(g.layers.size()) * u(g.num_kv_heads) * (planes * u(g.head_dim) * block_bytes(kv_dtype) + scales);
+}
+
+std::uint64_t kv_bytes_per_token(const DecoderSpec& spec, DType kv_dtype) {
   std::uint64_t sum = 0;
-  for (const LayerGroup& g : layer_groups(spec)) {
-    if (g.kind == StateKind::kRecurrent) continue;
-    // K and V, or the two parts of a latent vector: each has its own scale.
-    const std::uint64_t scales = has_token_scales(kv_dtype) ? 2 * sizeof(float) : 0;
-    const std::uint64_t planes = g.kind == StateKind::kLatent ? 1 : 2;
-    sum += u(g.layers.size()) * u(g.num_kv_heads) * (planes * u(g.head_dim) * block_bytes(kv_dtype) + scales);
-  }
+  for (const LayerGroup& g : layer_groups(spec)) sum += kv_bytes_per_token(g, kv_dtype);
   return sum;
 }
 

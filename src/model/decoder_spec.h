@@ -173,7 +173,9 @@ inline constexpr std::size_t kMaxRopes = 2;
 /// Layers with the same state (kind, window, heads, head size) share a group; ordered by first layer.
 std::vector<LayerGroup> layer_groups(const DecoderSpec& spec);
 
-/// Bytes of K and V one token costs while every layer still holds it (no per-block padding).
+/// Bytes of K and V one token costs in a group (no per-block padding); 0 where the state does not grow with tokens.
+std::uint64_t kv_bytes_per_token(const LayerGroup& group, DType kv_dtype);
+/// The same in all groups, while every layer still holds the token.
 std::uint64_t kv_bytes_per_token(const DecoderSpec& spec, DType kv_dtype);
 
 /// Every field that reaches K and V, as bytes: equal facts and weights mean equal KV.

@@ -141,9 +141,11 @@ Result<void> GgufModel::read_token_lists(VocabData& v) const {
   auto merges = gguf_.strings("tokenizer.ggml.merges");
   auto scores = gguf_.reals("tokenizer.ggml.scores");
   auto types = gguf_.integers("tokenizer.ggml.token_type");
+  auto map = gguf_.integers("tokenizer.ggml.precompiled_charsmap");
   for (const auto* e : {model ? nullptr : &model.error(), pre ? nullptr : &pre.error(),
                         tokens ? nullptr : &tokens.error(), merges ? nullptr : &merges.error(),
-                        scores ? nullptr : &scores.error(), types ? nullptr : &types.error()}) {
+                        scores ? nullptr : &scores.error(), types ? nullptr : &types.error(),
+                        map ? nullptr : &map.error()}) {
     if (e != nullptr) return std::unexpected(*e);
   }
   if (!*model)
@@ -156,6 +158,7 @@ Result<void> GgufModel::read_token_lists(VocabData& v) const {
   v.tokens = std::move(**tokens);
   v.merges = std::move(*merges).value_or(std::vector<std::string>{});
   v.scores = std::move(*scores).value_or(std::vector<float>{});
+  for (const std::int64_t byte : map->value_or(std::vector<std::int64_t>{})) v.ggml_charsmap += static_cast<char>(byte);
   for (const std::int64_t t : types->value_or(std::vector<std::int64_t>{})) {
     if (t < 0 || t > 6)
       return fail(ErrorCode::kBadFile,
@@ -194,14 +197,17 @@ Result<void> GgufModel::read_special_ids(VocabData& v) const {
   auto add_bos = gguf_.boolean("tokenizer.ggml.add_bos_token");
   auto add_eos = gguf_.boolean("tokenizer.ggml.add_eos_token");
   auto add_space = gguf_.boolean("tokenizer.ggml.add_space_prefix");
+  auto remove_extra = gguf_.boolean("tokenizer.ggml.remove_extra_whitespaces");
   auto architecture = gguf_.string("general.architecture");
   if (!add_bos) return std::unexpected(add_bos.error());
   if (!add_eos) return std::unexpected(add_eos.error());
   if (!add_space) return std::unexpected(add_space.error());
+  if (!remove_extra) return std::unexpected(remove_extra.error());
   if (!architecture) return std::unexpected(architecture.error());
   v.add_bos = *add_bos;
   v.add_eos = *add_eos;
   v.add_space_prefix = *add_space;
+  v.remove_extra_whitespaces = *remove_extra;
   v.ggml_architecture = std::string(architecture->value_or(""));
   return {};
 }

@@ -164,16 +164,16 @@ class Integers final : public Matrix {
     std::vector<std::int32_t> run_groups;  ///< the group of each run of those
   };
   Integers(std::int64_t k, DType type, Parts parts) : Matrix(k, type), type_(type), p_(std::move(parts)) {
-    order = p_.order;
+    if (type != DType::kF32) order = p_.order;  // single numbers stand where they belong
   }
 
-  /// What holds the values exactly; the scales decide.
-  static std::optional<DType> type_for(const Parts& p) {
-    if (p.g_idx != nullptr && p.order.empty()) return DType::kF32;
+  /// What holds the values exactly; the scales decide. `runs`: those of 32 are in one group each.
+  static DType type_for(const Parts& p, bool runs) {
+    if (!runs) return DType::kF32;
     const bool exact = p.scales.short_floats();
     if (p.codes.bits == 8) {
       if (!p.zeros) return DType::kS8Per16;
-      return exact ? std::optional(DType::kS8Min) : std::nullopt;
+      return exact ? DType::kS8Min : DType::kF32;
     }
     if (!p.zeros && p.scales.floats.type == DType::kF16) return DType::kQ4_0;
     return exact ? DType::kU4Min : DType::kS8Per16;
@@ -480,16 +480,14 @@ class Joiner {
   Joined integers(const Tensor& main, const std::string& base, std::int64_t n, std::int64_t k,
                   std::int64_t groups, Integers::Parts p, bool in_order,
                   std::initializer_list<const Tensor*> parts) {
-    if (p.g_idx == nullptr && (k % kRun != 0 || (p.group % kRun != 0 && p.group < k)))
-      return unsupported(main,
-                         "a group of " + std::to_string(p.group) + " of " + std::to_string(k) + " inputs");
     if (p.g_idx != nullptr) sort_columns(k, groups, p);
-    const auto type = Integers::type_for(p);
-    if (!type) return unsupported(main, "8 bits with zero points and f32 scales");
+    const bool runs = p.g_idx != nullptr ? !p.order.empty()
+                                         : k % kRun == 0 && (p.group % kRun == 0 || p.group >= k);
+    const DType type = Integers::type_for(p, runs);
     const StoredType stored = integer_type(settings_, p.codes.bits);
-    auto source = std::make_shared<Integers>(k, *type, std::move(p));
+    auto source = std::make_shared<Integers>(k, type, std::move(p));
     source->in_order = in_order;
-    return finish(main, base + ".weight", stored, {n, k}, *type, std::move(source), parts);
+    return finish(main, base + ".weight", stored, {n, k}, type, std::move(source), parts);
   }
 
   /// Columns by group, if every group is whole runs.
@@ -651,10 +649,10 @@ class Joiner {
     if (zeros != nullptr) {
       if (std::string_view(zeros->type.name) != "I8" || zeros->elements() != static_cast<std::uint64_t>(n))
         return unsupported(*zeros, "anything but one I8 for each output");
-      if (!grid->short_floats()) return unsupported(main, "int8 with zero points and f32 scales");
     }
     const bool runs = k % kRun == 0 && (grid->k_per % kRun == 0 || grid->k_per >= k);
-    const DType type = !runs              ? DType::kF32
+    const bool inexact = zeros != nullptr && !grid->short_floats();
+    const DType type = !runs || inexact   ? DType::kF32
                        : fp8              ? DType::kFP8
                        : zeros != nullptr ? DType::kS8Min
                                           : DType::kS8Per16;

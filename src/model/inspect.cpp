@@ -1,23 +1,49 @@
 #include "model/inspect.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <span>
+#include <utility>
 
 #include "model/printable.h"
 
 namespace barg::model {
 namespace {
 
-std::string group_text(const LayerGroup& g) {
+std::string count(std::size_t n, const std::string& what) {
+  return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+}
+
+/// " (1.04 G)" of 1040000000 and {" K", " M", " G"}: three digits; nothing below the first unit.
+std::string about(std::uint64_t number, double step, std::span<const char* const> units) {
+  auto value = static_cast<double>(number);
+  if (value < step) return {};
+  std::size_t i = 0;
+  for (value /= step; value >= step && i + 1 < units.size(); ++i) value /= step;
+  char text[32];
+  std::snprintf(text, sizeof text, value < 10 ? " (%.2f" : value < 100 ? " (%.1f" : " (%.0f", value);
+  return text + std::string(units[i]) + ")";
+}
+
+std::string with_size(std::uint64_t bytes) {
+  static constexpr const char* kUnits[] = {" KiB", " MiB", " GiB", " TiB"};
+  return std::to_string(bytes) + " bytes" + about(bytes, 1024, kUnits);
+}
+
+std::string with_scale(std::uint64_t number) {
+  static constexpr const char* kUnits[] = {" thousand", " million", " billion", " trillion"};
+  return std::to_string(number) + about(number, 1000, kUnits);
+}
+
+std::string group_text(const LayerGroup& g, DType kv_dtype) {
+  const std::string layers = count(g.layers.size(), "layer");
+  if (g.kind == StateKind::kRecurrent)
+    return layers + ", recurrent, " + std::to_string(g.state_bytes) + " bytes of state each, however many tokens";
+  const std::string bytes = ", " + std::to_string(kv_bytes_per_token(g, kv_dtype)) + " bytes a token";
   if (g.kind == StateKind::kLatent)
-    return std::to_string(g.layers.size()) + " layers, latent attention, one vector of " + std::to_string(g.head_dim);
-  if (g.kind == StateKind::kRecurrent) {
-    return std::to_string(g.layers.size()) + " layers, recurrent, " + std::to_string(g.state_bytes) +
-           " bytes of state each";
-  }
-  std::string out =
-      std::to_string(g.layers.size()) +
-      (g.window > 0 ? " layers, sliding window " + std::to_string(g.window) : " layers, full attention");
-  return out + ", " + std::to_string(g.num_kv_heads) + " kv heads of " + std::to_string(g.head_dim);
+    return layers + ", latent attention, one vector of " + std::to_string(g.head_dim) + bytes;
+  return layers + (g.window > 0 ? ", sliding window " + std::to_string(g.window) : ", full attention") + ", " +
+         count(static_cast<std::size_t>(g.num_kv_heads), "kv head") + " of " + std::to_string(g.head_dim) + bytes;
 }
 
 std::string experts_text(const DecoderSpec& s) {
@@ -46,68 +72,86 @@ std::string rope_text(const RopeSpec& r) {
   return out;
 }
 
+class Lines {
+ public:
+  void add(const char* key, const std::string& value) { text_ += std::string(key) + ": " + value + "\n"; }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+bool attends(const LayerSpec& l) { return has_attention(l.mixer) || l.mixer == MixerKind::kLatent; }
+
+/// One line a rope; in which layers, where not all have the same.
+void add_ropes(const DecoderSpec& s, Lines& out) {
+  const auto layers = std::count_if(s.layers.begin(), s.layers.end(), attends);
+  for (std::int32_t r = -1; r < std::ssize(s.ropes); ++r) {
+    const auto have = std::count_if(s.layers.begin(), s.layers.end(),
+                                    [r](const LayerSpec& l) { return attends(l) && l.rope == r; });
+    if (have == 0) continue;
+    const std::string kind = r < 0 ? "none" : rope_text(s.ropes[static_cast<std::size_t>(r)]);
+    out.add("rope", kind + (have == layers ? "" : ", in " + count(static_cast<std::size_t>(have), "layer")));
+  }
+}
+
+void add_header(const ModelFiles& files, const std::string& family, Lines& out) {
+  out.add("name", files.display_name());
+  out.add("path", files.path());
+  out.add("container", std::string(files.container()));
+  out.add("architecture", files.architecture() + (family.empty() ? "" : " (family " + family + ")"));
+  out.add("weights", with_size(files.total_bytes()) + " in " + count(files.tensors().size(), "tensor"));
+  out.add("quantisation", files.quantisation_summary());
+}
+
 }  // namespace
 
 Result<Inspection> inspect(const ModelFiles& files) {
   Inspection out;
   auto spec = files.spec();
   if (!spec) return std::unexpected(spec.error());
-  auto vocab = files.vocab();
-  if (!vocab) return std::unexpected(vocab.error());
-  out.path = files.path();
-  out.name = files.display_name();
-  out.container = files.container();
-  out.architecture = files.architecture();
-  out.tensor_count = files.tensors().size();
-  out.weight_bytes = files.total_bytes();
-  out.quantisation = files.quantisation_summary();
-  out.types = files.quantisation();
   out.parameters = parameter_count(*spec);
-  out.has_chat_template = !vocab->chat_template.empty();
-  for (const auto& [name, source] : vocab->named_chat_templates) out.template_names.push_back(name);
-  out.vocab_tokens = vocab->tokens.size();
+  if (const auto vocab = files.vocab()) {  // what it lacks, the tokenizer will say
+    for (const auto& [name, source] : vocab->named_chat_templates) out.template_names.push_back(name);
+  }
   out.spec = std::move(*spec);
   out.groups = layer_groups(out.spec);
   return out;
 }
 
+std::string header_text(const ModelFiles& files) {
+  Lines out;
+  add_header(files, "", out);
+  return out.take();
+}
+
 std::string to_text(const Inspection& i, const ModelFiles& files, DType kv_dtype, bool tensors) {
   const DecoderSpec& s = i.spec;
-  std::string out;
-  const auto line = [&](const char* key, const std::string& value) {
-    out += std::string(key) + ": " + value + "\n";
-  };
-  line("name", i.name);
-  line("path", i.path);
-  line("container", i.container);
-  line("architecture", i.architecture + " (family " + s.family + ")");
-  line("parameters", std::to_string(i.parameters));
-  line("weights",
-       std::to_string(i.weight_bytes) + " bytes in " + std::to_string(i.tensor_count) + " tensors");
-  line("quantisation", i.quantisation);
-  line("layers", std::to_string(s.num_layers));
-  line("hidden size", std::to_string(s.hidden));
-  line("feed-forward size", std::to_string(s.ffn));
-  if (s.experts.count > 0) line("experts", experts_text(s));
-  line("attention heads", std::to_string(s.num_q_heads) + " of " + std::to_string(s.head_dim) +
-                              ", kv heads " + std::to_string(s.num_kv_heads));
-  for (const LayerGroup& g : i.groups) line("kv group", group_text(g));
-  line("vocabulary rows", std::to_string(s.vocab_rows) + (s.tied ? " (output tied to the embedding)" : ""));
-  line("context length", std::to_string(s.max_positions));
-  for (const RopeSpec& r : s.ropes) line("rope", rope_text(r));
-  line("kv bytes per token",
-       std::to_string(kv_bytes_per_token(s, kv_dtype)) + " (" + dtype_name(kv_dtype) + ")");
-  std::string templates = i.has_chat_template ? "yes" : "none";
-  for (const std::string& name : i.template_names) templates += ", " + printable(name);
-  line("chat template", templates);
-  if (!tensors) return out;
+  Lines out;
+  add_header(files, s.family, out);
+  out.add("parameters", with_scale(i.parameters));
+  out.add("layers", std::to_string(s.num_layers));
+  out.add("hidden size", std::to_string(s.hidden));
+  if (s.ffn > 0) out.add("feed-forward size", std::to_string(s.ffn));
+  if (s.experts.count > 0) out.add("experts", experts_text(s));
+  if (s.num_q_heads > 0) {
+    out.add("attention heads", std::to_string(s.num_q_heads) + " of " + std::to_string(s.head_dim) + ", kv heads " +
+                                   std::to_string(s.num_kv_heads));
+  }
+  out.add("vocabulary rows", std::to_string(s.vocab_rows) + (s.tied ? " (output tied to the embedding)" : ""));
+  out.add("context length", std::to_string(s.max_positions));
+  add_ropes(s, out);
+  out.add("kv bytes per token",
+          std::to_string(kv_bytes_per_token(s, kv_dtype)) + " (" + dtype_name(kv_dtype) + ")");
+  for (const LayerGroup& g : i.groups) out.add("kv group", group_text(g, kv_dtype));
+  if (!tensors) return out.take();
   for (const Tensor& t : files.tensors()) {
     std::string shape;
     for (const std::int64_t d : t.shape) shape += (shape.empty() ? "" : " x ") + std::to_string(d);
-    line("tensor", printable(t.name) + "  " + t.type.name + "  " + shape + "  " +
-                       std::to_string(t.bytes.size()) + " bytes");
+    out.add("tensor", printable(t.name) + "  " + t.type.name + "  " + shape + "  " + std::to_string(t.bytes.size()) +
+                          " bytes");
   }
-  return out;
+  return out.take();
 }
 
 }  // namespace barg::model

@@ -60,18 +60,22 @@ std::string ModelFiles::quantisation_summary() const {
   std::string out;
   for (const TypeShare& s : quantisation()) {
     const std::uint64_t permille = total_bytes_ == 0 ? 0 : s.bytes * 1000 / total_bytes_;
-    out += (out.empty() ? "" : ", ") + s.type + " (" + std::to_string(permille / 10) + "." +
-           std::to_string(permille % 10) + "%)";
+    const std::string percent = std::to_string(permille / 10) + "." + std::to_string(permille % 10);
+    out += (out.empty() ? "" : ", ") + s.type + (permille == 0 ? " (below 0.1%)" : " (" + percent + "%)");
   }
   return out;
 }
 
 bool ModelFiles::is_quantised() const {
-  std::uint64_t small = 0;
-  for (const Tensor& t : tensors_) {
-    if (t.type.block_bytes <= t.type.block_elements || t.type.block_elements > 1) small += t.bytes.size();
+  std::uint64_t small = 0, all = 0;
+  for (const auto& [name, i] : by_canonical_name_) {
+    const Tensor& t = tensors_[i];
+    const bool multiplied = name.starts_with("blk.") || name == "output.weight";
+    if (!multiplied || !name.ends_with(".weight") || t.shape.size() < 2) continue;
+    all += t.elements();
+    if (t.type.block_bytes <= t.type.block_elements || t.type.block_elements > 1) small += t.elements();
   }
-  return small * 2 >= total_bytes_ && total_bytes_ > 0;
+  return small > 0 && small * 2 >= all;
 }
 
 Digest ModelFiles::weights_digest() const {

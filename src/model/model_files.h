@@ -66,7 +66,8 @@ class ModelFiles {
   std::vector<TypeShare> quantisation() const;
   /// "Q4_1 (96%), F32 (4%)".
   std::string quantisation_summary() const;
-  /// True when at least half of the weight bytes are in types of 8 bits or fewer (numerics auto = int8).
+  /// True when at least half of the weights that are multiplied by are in types of 8 bits or fewer (numerics auto =
+  /// int8): those of the layers' matrices and of the output's, by number, not by size.
   bool is_quantised() const;
   /// SHA-256 over every tensor's name, type, shape and bytes, in name order. Reads the whole file (a fraction
   /// of a second for 100 MB) and drops its pages as it goes; remember the answer.

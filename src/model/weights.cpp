@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
 
+#include "base/check.h"
 #include "math.h"
 #include "model/printable.h"
 #include "model/quants.h"
@@ -23,8 +26,8 @@ constexpr std::size_t kSlabBytes = 2 << 20;
 
 std::size_t aligned(std::size_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 
-/// A matrix that lies across the rows of a tensor of single numbers: number k of row r is element
-/// first + r * row_step + k * k_step.
+/// A matrix that lies across the rows of a tensor: number k of row r is element first + r * row_step + k * k_step.
+/// Numbers that lie in blocks are spelt out, and k_step is a row of the tensor then.
 struct Across {
   std::int64_t first, row_step, k_step;
 };
@@ -84,10 +87,10 @@ std::int32_t stored_row(const Source& s, std::int32_t r) {
 /// The rows of a task's tensors, one matrix after the other.
 class RowsOf {
  public:
-  explicit RowsOf(const Task& task) : task_(task) {
+  /// `spelt_out`: of a source across blocks, numbers from element Across::first of the tensor on.
+  RowsOf(const Task& task, std::vector<float> spelt_out) : task_(task), spelt_out_(std::move(spelt_out)) {
     const Source& first = task.sources[0];
-    row_bytes_ = first.across ? static_cast<std::size_t>(task.k) * first.tensor->type.block_bytes
-                              : read_row_bytes(*first.tensor);
+    row_bytes_ = first.across ? static_cast<std::size_t>(task.k) * number_bytes(first) : read_row_bytes(*first.tensor);
   }
 
   /// As the kernels read it.
@@ -163,9 +166,12 @@ class RowsOf {
     }
   }
   void copy_across(const Source& s, std::int32_t row, std::byte* to) const {
-    const std::size_t unit = s.tensor->type.block_bytes;
+    const std::size_t unit = number_bytes(s);
     const Across& a = *s.across;
-    const std::byte* from = s.tensor->bytes.data() + static_cast<std::size_t>(a.first + row * a.row_step) * unit;
+    const std::byte* first = spelt_out_.empty()
+                                 ? s.tensor->bytes.data() + static_cast<std::size_t>(a.first) * unit
+                                 : std::as_bytes(std::span(spelt_out_)).data();
+    const std::byte* from = first + static_cast<std::size_t>(row * a.row_step) * unit;
     for (std::int32_t k = 0; k < task_.k; ++k, to += unit, from += static_cast<std::size_t>(a.k_step) * unit)
       std::memcpy(to, from, unit);
   }
@@ -174,7 +180,12 @@ class RowsOf {
     return s.tensor->bytes.data() + (static_cast<std::size_t>(s.row) + static_cast<std::size_t>(row)) * row_bytes_;
   }
 
+  std::size_t number_bytes(const Source& s) const {
+    return spelt_out_.empty() ? s.tensor->type.block_bytes : sizeof(float);
+  }
+
   const Task& task_;
+  const std::vector<float> spelt_out_;
   std::size_t row_bytes_ = 0;
   std::int32_t released_ = 0;
 };
@@ -281,8 +292,9 @@ class Builder {
   /// `to` knows its packing. `any_order`: whoever multiplies by it heeds RowSource::order.
   void matrix(ops::PackedWeight& to, std::vector<Source> sources, std::int32_t n, std::int32_t k,
               bool any_order = false) {
-    const DType type = dtype(sources[0].tensor, false);
+    DType type = dtype(sources[0].tensor, false);
     if (error_) return;
+    if (in_blocks_across(sources[0])) type = DType::kF32;
     if (!any_order && !order_of(sources[0].tensor).empty()) {
       return set_error(ErrorCode::kUnsupported, "tensor " + printable(sources[0].tensor->name) +
                                                     ": inputs in another order than their groups are not "
@@ -291,11 +303,6 @@ class Builder {
     if (static_cast<std::size_t>(k) % block_elements(type) != 0) {
       return set_error(ErrorCode::kBadFile,
                        "tensor " + printable(sources[0].tensor->name) + ": its rows are not whole blocks");
-    }
-    if (sources[0].across && !sources[0].tensor->plain_floats()) {
-      return set_error(ErrorCode::kUnsupported, "tensor " + printable(sources[0].tensor->name) +
-                                                    ": it lies transposed, which for type " +
-                                                    sources[0].tensor->type.name + " is not supported yet");
     }
     to.n = n;
     to.k = k;
@@ -617,12 +624,42 @@ class Builder {
     report(part.size());
   }
 
+  static bool in_blocks_across(const Source& s) { return s.across && !s.tensor->plain_floats(); }
+
+  /// The numbers of a task that lies across blocks, from its first one on; empty for other tasks. A matrix is small:
+  /// that of a head.
+  std::vector<float> spelt_out(const Task& t, ops::Stream& stream) {
+    const Source& s = t.sources[0];
+    if (!in_blocks_across(s)) return {};
+    const std::int64_t width = s.tensor->shape.back(), row = s.across->first / width;
+    CHECK(s.across->k_step == width && row * width + (t.n - 1) * s.across->row_step < (row + 1) * width);
+    const DType type = *s.tensor->type.dtype;
+    const auto k = static_cast<std::int32_t>(width);
+    std::vector<std::byte> rows(static_cast<std::size_t>(t.k) * read_row_bytes(*s.tensor));
+    read_rows(*s.tensor, row, t.k, rows.data());
+    std::vector<std::byte> storage(ops_.packed_bytes(type, t.k, k, ops::Packing::kStored) + kAlign);
+    void* packed = storage.data();
+    std::size_t space = storage.size();
+    std::align(kAlign, storage.size() - kAlign, packed, space);
+    ops_.pack(stream, {.src = rows.data(), .n = t.k, .k = k, .dtype = type, .dst = packed});
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(t.k));
+    std::iota(ids.begin(), ids.end(), 0);
+    std::vector<float> out(ids.size() * static_cast<std::size_t>(width));
+    ops_.embed(stream, {.table = {t.k, k, type, packed},
+                        .ids = ids.data(),
+                        .rows = t.k,
+                        .scale = 1,
+                        .out = out.data()});
+    out.erase(out.begin(), out.begin() + (s.across->first - row * width));
+    return out;
+  }
+
   /// Packs slab by slab: what lies in the file as it shall lie in memory straight from the mapping, the rest
   /// through a small buffer.
   void pack(const Task& t, std::byte* dst, ops::Stream& stream) {
     const DType type = t.matrix->dtype;
     const ops::Packing packing = t.matrix->packing;
-    RowsOf rows(t);
+    RowsOf rows(t, spelt_out(t, stream));
     const std::int32_t slab =
         std::max(static_cast<std::int32_t>(kSlabBytes / rows.row_bytes()) / kPackRows, 1) * kPackRows;
     for (std::int32_t row = 0; row < t.n;) {

@@ -2,17 +2,18 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <string_view>
 
 #include "server/cache_salt.h"
 #include "server/request_rules.h"
 #include "server/tool_rules.h"
+#include "text/unicode.h"
 
 namespace barg::server {
 namespace {
 
 constexpr std::int64_t kBytesPerToken = 4;  // of ordinary text, for the admission estimate
-/// Normalisation may shrink text before it is tokenised (three bytes of a full-width letter to one).
-constexpr std::size_t kNormalisationFactor = 4;
 constexpr std::size_t kMaxNameShown = 128;
 /// Log-probabilities of prompts in one answer (about 30 bytes each). They come all at once, and an echo
 /// repeats them for every choice.
@@ -26,12 +27,28 @@ Error too_long(const EngineInfo& info, std::int64_t tokens, bool at_least, const
   return {ErrorCode::kContextLengthExceeded, std::move(message), field, 0};
 }
 
+/// Without the white space at both ends, which many templates cut off. REQUIRES valid UTF-8.
+std::size_t trimmed_bytes(std::string_view text) {
+  const auto is_space = [&](std::size_t at) {
+    const char32_t cp = text::decode_utf8(text, at).value;
+    return cp <= ' ' || (text::char_class(cp) & text::kSpace) != 0;
+  };
+  while (!text.empty() && is_space(0)) text.remove_prefix(text::decode_utf8(text, 0).bytes);
+  while (!text.empty()) {
+    std::size_t last = text.size() - 1;
+    while (last > 0 && (static_cast<unsigned char>(text[last]) & 0xC0) == 0x80) --last;
+    if (!is_space(last)) break;
+    text = text.substr(0, last);
+  }
+  return text.size();
+}
+
 std::size_t text_bytes(const Json& value) {
-  if (value.is_string()) return value.as_string().size();
+  if (value.is_string()) return trimmed_bytes(value.as_string());
   std::size_t sum = 0;
   if (value.is_array()) {
     for (const Json& part : value.as_array()) {
-      if (const Json* text = part.find("text"); text && text->is_string()) sum += text->as_string().size();
+      if (const Json* text = part.find("text"); text && text->is_string()) sum += trimmed_bytes(text->as_string());
     }
   }
   return sum;
@@ -62,7 +79,10 @@ std::vector<Size> sizes(const ApiRequest& request) {
   if (!request.prompts.empty()) return out;
   Size s;
   for (const Json& m : request.chat.messages.as_array()) {
-    if (const Json* content = m.find("content")) s.bytes += text_bytes(*content);
+    const Json* role = m.find("role");
+    // Of what a model said, templates leave out the reasoning.
+    const bool said = role != nullptr && role->is_string() && role->as_string() == "assistant";
+    if (const Json* content = m.find("content")) (said ? s.more_bytes : s.bytes) += text_bytes(*content);
     if (const Json* calls = m.find("tool_calls")) s.more_bytes += string_bytes(*calls);
   }
   s.more_bytes += string_bytes(request.chat.tools);
@@ -74,10 +94,10 @@ std::vector<Size> sizes(const ApiRequest& request) {
 
 Result<void> check_before(const ServedModel& model, const Protocol& protocol, const ApiRequest& request) {
   const EngineInfo& info = model.engine->info();
+  const std::optional<std::size_t> most = model.tokenizer->max_text_bytes();
   std::int64_t estimate = 0;
   for (const Size& s : sizes(request)) {
-    const std::size_t most = std::max<std::size_t>(1, model.max_token_bytes) * kNormalisationFactor;
-    const auto least = static_cast<std::int64_t>(s.ids + s.bytes / most);
+    const auto least = static_cast<std::int64_t>(s.ids + (most ? s.bytes / *most : 0));
     if (least > info.max_model_len) return std::unexpected(too_long(info, least, s.ids == 0, protocol));
     const auto bytes = static_cast<std::int64_t>(s.bytes + s.more_bytes);
     estimate += static_cast<std::int64_t>(s.ids) + std::max<std::int64_t>(1, bytes / kBytesPerToken);

@@ -262,7 +262,6 @@ Result<ReplayReport> replay(ServedModel model, const Json& json, const std::stri
   state.responses = std::make_unique<ResponseStore>(
       ResponseStoreLimits{.bytes = options.stores_responses ? kStoreBytes : 0, .ttl_s = 60}, state.clock);
   if (!capsule->settings.is_null()) model.names = {capsule->meta.model};
-  if (model.max_token_bytes == 0) model.max_token_bytes = longest_token(*model.tokenizer);
   state.models.push_back(std::move(model));
   const ServedModel& served = state.models.front();
   // Whatever name the request used, this is the model; unless it was refused for its name.

@@ -2,7 +2,6 @@
 // the command line; constant while the server runs. A process may hold several.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -34,10 +33,6 @@ struct ServedModel {
   std::string salt_secret = {};
   std::int64_t created = 0;         ///< unix seconds shown by /v1/models
   std::string fingerprint;          ///< "" = derived from version, numerics id and weights
-  std::size_t max_token_bytes = 0;  ///< longest token; 0 = Server::start() measures it
 };
-
-/// Bytes of the longest one, at least 1.
-std::size_t longest_token(const Tokenizer& tokenizer);
 
 }  // namespace barg::server

@@ -69,7 +69,6 @@ Result<void> ServerImpl::start() {
     if (model.names.empty() || !model.engine || !model.tokenizer) {
       return fail(ErrorCode::kInvalidValue, "a served model needs a name, an engine and a tokenizer");
     }
-    if (model.max_token_bytes == 0) model.max_token_bytes = longest_token(*model.tokenizer);
     if (model.fingerprint.empty()) model.fingerprint = fingerprint(state_->build, model.engine->info());
     for (const std::string& name : model.names) {
       if (!state_->by_name.emplace(name, &model).second) {

@@ -78,6 +78,7 @@ void Vocab::add(TokenId id, std::string_view spelling) {
   const auto [text, plain] = read(spelling);
   entries_[static_cast<std::size_t>(id)] = {arena_.size(), static_cast<std::uint32_t>(text.size()), true, plain};
   arena_ += text;
+  longest_ = std::max(longest_, text.size());
   if (2 * (used_ + 1) > slots_.size()) grow();
   index(id);
 }
@@ -209,6 +210,15 @@ void Bpe::encode(std::string_view piece, std::vector<TokenId>& out) const {
     }
   }
   encode_merging(piece, out);
+}
+
+std::optional<std::size_t> Bpe::max_bytes() const {
+  constexpr std::size_t kCharacter = 4;
+  const bool all_bytes = std::ranges::count(byte_ids_, kNoToken) == 0;
+  if (all_bytes && (options_.byte_level || options_.byte_fallback)) return vocab_->longest();
+  // Each symbol that has no token is an unknown one; or it is none, or one with its neighbours.
+  if (options_.unk == kNoToken || options_.fuse_unk) return std::nullopt;
+  return std::max(vocab_->longest(), kCharacter);
 }
 
 void Bpe::encode_merging(std::string_view piece, std::vector<TokenId>& out) const {

@@ -48,6 +48,8 @@ class Vocab {
   TokenId find_bytes(std::string_view bytes) const { return lookup(bytes, true); }
   /// Bytes the token stands for; empty if the id is unused or out of range.
   std::string_view bytes(TokenId id) const;
+  /// Bytes of the longest token.
+  std::size_t longest() const { return longest_; }
   /// Highest id + 1.
   TokenId size() const { return static_cast<TokenId>(entries_.size()); }
 
@@ -71,6 +73,7 @@ class Vocab {
   std::uint64_t secret_ = random_seed();
   std::vector<TokenId> slots_;  ///< open addressing, power of two, at most half full
   std::size_t used_ = 0;
+  std::size_t longest_ = 0;
 };
 
 /// Bytes that a spelling in GPT-2's printable alphabet stands for, or nullopt if it has another character.
@@ -101,6 +104,8 @@ class Bpe final : public TokenModel {
   Bpe(const Bpe&) = delete;
 
   void encode(std::string_view piece, std::vector<TokenId>& out) const override;
+  std::optional<std::size_t> max_bytes() const override;
+  std::string_view kind() const override { return options_.byte_level ? "byte-level BPE" : "BPE of characters"; }
 
  private:
   struct Pair {

@@ -55,6 +55,7 @@ class Charsmap final : public Normalizer {
     }
     if (changed) text = std::move(out);
   }
+  std::optional<std::size_t> shrinks() const override { return std::nullopt; }
 
  private:
   static std::size_t cluster_end(std::string_view text, std::size_t at) {

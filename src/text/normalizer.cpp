@@ -11,6 +11,11 @@ namespace barg::text {
 namespace {
 
 constexpr std::size_t kMaxGrowth = 32;  ///< of the whole normalizer, in bytes for a byte
+// Normalizer::shrinks(). Four bytes of a mathematical letter are one of a plain one (NFKC), nine of three Hangul jamo
+// three (NFC); three of the Kelvin sign are a k.
+constexpr std::size_t kFormShrinks = 4;
+constexpr std::size_t kLowerShrinks = 3;
+constexpr std::size_t kMostShrinks = 1 << 16;  ///< more is as good as any number
 
 bool is_ascii(std::string_view s) {
   return std::none_of(s.begin(), s.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x80; });
@@ -39,6 +44,7 @@ class Form final : public Normalizer {
   void run(std::string& text, Normalizing&) const override {
     if (!is_surely(form_, text)) text = to_form(form_, text);
   }
+  std::optional<std::size_t> shrinks() const override { return kFormShrinks; }
 
  private:
   NormalForm form_;
@@ -48,6 +54,7 @@ class Lowercase final : public Normalizer {
  public:
   bool leaves(std::string_view) const override { return false; }
   void run(std::string& text, Normalizing& state) const override { rewrite(text, state, append_lower); }
+  std::optional<std::size_t> shrinks() const override { return kLowerShrinks; }
 };
 
 class StripAccents final : public Normalizer {
@@ -59,6 +66,7 @@ class StripAccents final : public Normalizer {
       if (!is_old_mark(cp)) append_utf8(out, cp);
     });
   }
+  std::optional<std::size_t> shrinks() const override { return std::nullopt; }
 };
 
 class Strip final : public Normalizer {
@@ -79,6 +87,10 @@ class Strip final : public Normalizer {
     if (begin > 0) state.cut = true;
     text = text.substr(begin, end > begin ? end - begin : 0);
   }
+  std::optional<std::size_t> shrinks() const override {
+    if (left_ || right_) return std::nullopt;
+    return 1;
+  }
 
  private:
   bool left_, right_;
@@ -97,6 +109,7 @@ class Nmt final : public Normalizer {
       if (!control) append_utf8(out, space ? U' ' : cp);
     });
   }
+  std::optional<std::size_t> shrinks() const override { return std::nullopt; }
 };
 
 bool is_chinese(char32_t cp) {
@@ -132,6 +145,10 @@ class Bert final : public Normalizer {
     }
     if (rules_.lowercase) rewrite(text, state, append_lower);
   }
+  std::optional<std::size_t> shrinks() const override {
+    if (rules_.clean_text || rules_.strip_accents) return std::nullopt;
+    return rules_.lowercase ? kLowerShrinks : 1;
+  }
 
  private:
   BertRules rules_;
@@ -145,6 +162,7 @@ class ByteLevel final : public Normalizer {
     for (const char c : text) out += printable_of_byte(static_cast<unsigned char>(c));
     text = std::move(out);
   }
+  std::optional<std::size_t> shrinks() const override { return 1; }
 };
 
 class Prepend final : public Normalizer {
@@ -154,6 +172,7 @@ class Prepend final : public Normalizer {
   void run(std::string& text, Normalizing&) const override {
     if (!text.empty()) text.insert(0, prefix_);
   }
+  std::optional<std::size_t> shrinks() const override { return 1; }
 
  private:
   std::string prefix_;
@@ -184,6 +203,11 @@ class Replace final : public Normalizer {
     out.append(text, at);
     text = std::move(out);
   }
+  std::optional<std::size_t> shrinks() const override {
+    const auto bytes = pattern_->match_bytes();
+    if (!bytes || content_.empty()) return std::nullopt;
+    return std::max<std::size_t>((*bytes + content_.size() - 1) / content_.size(), 1);
+  }
 
  private:
   std::unique_ptr<Matcher> pattern_;
@@ -198,6 +222,15 @@ class Sequence final : public Normalizer {
   }
   void run(std::string& text, Normalizing& state) const override {
     for (const NormalizerPtr& p : parts_) p->run(text, state);
+  }
+  std::optional<std::size_t> shrinks() const override {
+    std::size_t all = 1;
+    for (const NormalizerPtr& p : parts_) {
+      const auto one = p->shrinks();
+      if (!one || all > kMostShrinks / *one) return std::nullopt;
+      all *= *one;
+    }
+    return all;
   }
 
  private:

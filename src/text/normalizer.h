@@ -35,6 +35,8 @@ class Normalizer {
   /// True where run() would surely change nothing; may say false for such text.
   virtual bool leaves(std::string_view text) const = 0;
   virtual void run(std::string& text, Normalizing& state) const = 0;
+  /// So many bytes of a text become one at least (never 0); nullopt: any number, it drops some.
+  virtual std::optional<std::size_t> shrinks() const = 0;
 };
 using NormalizerPtr = std::unique_ptr<const Normalizer>;
 

@@ -16,6 +16,7 @@ class Split final : public PreTokenizer {
     step_.run(tokens.text(), tokens.pieces(), out);
     tokens.cut(std::move(out));
   }
+  bool removes() const override { return step_.removes(); }
 
  private:
   SplitStep step_;

@@ -45,6 +45,8 @@ class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
   virtual void run(PreTokens& tokens) const = 0;
+  /// Some of the text may be in no piece. What does not remove any does not make it shorter either.
+  virtual bool removes() const { return false; }
 };
 using PreTokenizerPtr = std::unique_ptr<const PreTokenizer>;
 

@@ -17,6 +17,7 @@ class LiteralMatcher final : public Matcher {
       matches.push_back({at, at + needle_.size()});
     }
   }
+  std::optional<std::size_t> match_bytes() const override { return needle_.size(); }
 
  private:
   std::string needle_;

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,8 @@ class Matcher {
   virtual ~Matcher() = default;
   /// Appends the matches in `text`, left to right, not overlapping; offsets are those in `text`. Valid UTF-8.
   virtual void find_all(std::string_view text, std::vector<Span>& matches) const = 0;
+  /// Bytes of every match, where all are equally long.
+  virtual std::optional<std::size_t> match_bytes() const { return std::nullopt; }
 };
 
 /// Hand-written matcher for a published pattern, nullptr if the text is none of them.
@@ -75,6 +78,8 @@ class SplitStep {
 
   /// Cuts each of `pieces` (spans of `text`) and appends the non-empty results to `out`.
   void run(std::string_view text, const std::vector<Span>& pieces, std::vector<Span>& out) const;
+  /// Some of the text may be in no piece.
+  bool removes() const { return behavior_ == SplitBehavior::kRemoved; }
 
  private:
   std::unique_ptr<Matcher> matcher_;

@@ -1,6 +1,8 @@
 // TokenModel: from one pre-token to ids. BPE (bpe.h), Unigram (unigram.h), WordPiece and WordLevel (wordpiece.h).
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -13,6 +15,9 @@ class TokenModel {
   virtual ~TokenModel() = default;
   /// Appends the ids of one pre-token; `piece` is valid UTF-8 (any bytes for byte-level BPE). Immutable, any thread.
   virtual void encode(std::string_view piece, std::vector<TokenId>& out) const = 0;
+  /// So many bytes of a piece one id stands for at most; nullopt: any number (what it does not know is one id, or none).
+  virtual std::optional<std::size_t> max_bytes() const = 0;
+  virtual std::string_view kind() const = 0;  ///< for people
 };
 
 /// Tokens of the form <0x0A>: the byte, or -1.

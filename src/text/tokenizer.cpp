@@ -49,6 +49,7 @@ class PipelineTokenizer final : public Tokenizer {
       if (vocab_->has(id)) set_text(spec.decoder, id, vocab_->bytes(id));
     }
     special_.assign(static_cast<std::size_t>(size_), false);
+    max_text_bytes_ = bytes_of_a_token();
     for (AddedToken& t : spec.added) add(std::move(t), spec.decoder);
     collect_end_ids(data);
   }
@@ -102,6 +103,8 @@ class PipelineTokenizer final : public Tokenizer {
     return id ? id : vocab_->find(token);
   }
   std::int32_t size() const override { return size_; }
+  std::optional<std::size_t> max_text_bytes() const override { return max_text_bytes_; }
+  string_view kind() const override { return model_->kind(); }
 
  private:
   /// Of a printable vocabulary `token` is bytes already.
@@ -109,6 +112,23 @@ class PipelineTokenizer final : public Tokenizer {
     if (vocab_->printable() && decoder.is_byte_level()) return texts_.set(id, token, token);
     const std::string text = decoder.decode(token, false);
     texts_.set(id, text, decoder.first_is_like_others() ? text : decoder.decode(token, true));
+  }
+
+  /// What the model makes of text, without literals.
+  std::optional<std::size_t> bytes_of_a_token() const {
+    if (std::ranges::any_of(steps_, [](const PreTokenizerPtr& s) { return s->removes(); })) return std::nullopt;
+    const auto shrinks = normalizer_ ? normalizer_->shrinks() : 1;
+    const auto bytes = model_->max_bytes();
+    if (!shrinks || !bytes) return std::nullopt;
+    return std::max<std::size_t>(*bytes * *shrinks, 1);
+  }
+
+  /// A literal is a token, too: it may have swallowed any number of spaces beside it.
+  void bound_by(const AddedToken& literal) {
+    if (literal.lstrip || literal.rstrip) max_text_bytes_.reset();
+    if (!max_text_bytes_) return;
+    const auto shrinks = literal.normalized && normalizer_ ? normalizer_->shrinks() : 1;
+    max_text_bytes_ = std::max(*max_text_bytes_, literal.content.size() * shrinks.value_or(1));
   }
 
   void add(AddedToken token, const TokenDecoder& decoder) {
@@ -119,7 +139,9 @@ class PipelineTokenizer final : public Tokenizer {
     // One that has been normalised is decoded so, too.
     if (!known) set_text(decoder, token.id, vocab_->printable() ? vocab_->read(token.content).first : token.content);
     // Without a normalizer the second pass still comes after the first, so the two stay apart.
-    if (!token.content.empty()) (token.normalized ? normalized_ : raw_).add(token);
+    if (token.content.empty()) return;
+    bound_by(token);
+    (token.normalized ? normalized_ : raw_).add(token);
   }
 
   void collect_end_ids(const VocabData& data) {
@@ -214,6 +236,7 @@ class PipelineTokenizer final : public Tokenizer {
   TokenTexts texts_;
   std::vector<TokenId> prefix_, suffix_;
   std::vector<bool> special_;
+  std::optional<std::size_t> max_text_bytes_;
   std::int32_t size_;
   std::vector<TokenId> end_ids_;
   std::optional<TokenId> bos_, eos_;

@@ -215,7 +215,8 @@ Result<TokenizerSpec> read_tokenizer_gguf(const VocabData& v) {
     Result<TokenizerSpec> (*read)(const VocabData&);
   };
   static constexpr Kind kKinds[] = {
-      {"gpt2", read_gguf_gpt2}, {"llama", read_gguf_llama}, {"gemma4", read_gguf_gemma4}, {"bert", read_gguf_bert}};
+      {"gpt2", read_gguf_gpt2}, {"llama", read_gguf_llama}, {"gemma4", read_gguf_gemma4}, {"bert", read_gguf_bert},
+      {"t5", read_gguf_t5}};
   const auto* kind = std::ranges::find(kKinds, v.ggml_model, &Kind::name);
   if (kind != std::end(kKinds)) return kind->read(v);
   std::string known;

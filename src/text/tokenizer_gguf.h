@@ -4,6 +4,7 @@
 //   llama   SentencePiece BPE: merges follow from the scores                                tokenizer_gguf_spm.cpp
 //   gemma4  the same text rules, with merges of its own                                     tokenizer_gguf_spm.cpp
 //   bert    WordPiece                                                                       tokenizer_gguf_bert.cpp
+//   t5      Unigram with SentencePiece's compiled map                                       tokenizer_gguf_t5.cpp
 //
 // A file keeps less than a tokenizer.json: lstrip, rstrip and normalized of literals are lost. Where llama.cpp and the
 // model's tokenizer.json differ, the readers follow the latter.
@@ -43,5 +44,6 @@ Result<void> read_gguf_ids(const VocabData& v, bool add_bos, bool add_eos, Token
 Result<TokenizerSpec> read_gguf_llama(const VocabData& v);
 Result<TokenizerSpec> read_gguf_gemma4(const VocabData& v);
 Result<TokenizerSpec> read_gguf_bert(const VocabData& v);
+Result<TokenizerSpec> read_gguf_t5(const VocabData& v);
 
 }  // namespace barg::text

@@ -70,6 +70,11 @@ void Unigram::encode(std::string_view piece, std::vector<TokenId>& out) const {
   }
 }
 
+std::optional<std::size_t> Unigram::max_bytes() const {
+  if (byte_ids_.empty() || std::ranges::count(byte_ids_, kNoToken) > 0) return std::nullopt;
+  return vocab_->longest();
+}
+
 void Unigram::unknown(std::string_view text, std::vector<TokenId>& out) const {
   const std::uint32_t node = trie_.walk(text);
   if (node != ByteTrie::kNoNode && trie_.value(node) != kNoToken) {

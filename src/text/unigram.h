@@ -32,6 +32,8 @@ class Unigram final : public TokenModel {
   Unigram(std::shared_ptr<const Vocab> vocab, UnigramOptions options, const std::vector<TokenId>& never);
 
   void encode(std::string_view piece, std::vector<TokenId>& out) const override;
+  std::optional<std::size_t> max_bytes() const override;
+  std::string_view kind() const override { return "Unigram"; }
 
  private:
   /// The best cut of the text up to a place.

@@ -30,6 +30,8 @@ class WordPiece final : public TokenModel {
   /// fits into one: see usable(). REQUIRES tokens of at most ByteTrie::kMaxBytes together.
   WordPiece(const Vocab& vocab, const WordPieceOptions& options, const std::vector<TokenId>& never);
   void encode(std::string_view piece, std::vector<TokenId>& out) const override;
+  std::optional<std::size_t> max_bytes() const override { return std::nullopt; }
+  std::string_view kind() const override { return "WordPiece"; }
   /// May a word that is not too long contain a token of so many bytes?
   static bool usable(const WordPieceOptions& options, std::size_t bytes) {
     return bytes <= 4 * options.max_chars + options.prefix.size();
@@ -48,6 +50,8 @@ class WordLevel final : public TokenModel {
   WordLevel(std::shared_ptr<const Vocab> vocab, TokenId unk, std::vector<TokenId> never)
       : vocab_(std::move(vocab)), unk_(unk), never_(std::move(never)) {}
   void encode(std::string_view piece, std::vector<TokenId>& out) const override;
+  std::optional<std::size_t> max_bytes() const override { return std::nullopt; }
+  std::string_view kind() const override { return "WordLevel"; }
 
  private:
   std::shared_ptr<const Vocab> vocab_;

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "base/json.h"
+#include "base/mapped_file.h"
 #include "cli/bundle.h"
 #include "cli/exit_codes.h"
 #include "support/data.h"
@@ -217,10 +218,33 @@ TEST_F(CliModel, InspectShowsThePlanBeforeLoading) {
   const Done done = barg({"inspect", model_, "--kv-cache-dtype", "f16", "--kv-cache-memory-bytes", "1MiB"});
   ASSERT_EQ(done.code, kExitOk) << done.err;
   for (const char* part :
-       {"llama", "memory plan:", "kv per token: ", "(f16)", "kv pool: ", "total: ", "verdict: valid"}) {
+       {"tokenizer: byte-level BPE, ", "an answer ends with: \"", "llama", "memory plan:", "kv per token: ", "(f16)", "kv pool: ", "total: ", "verdict: valid"}) {
     EXPECT_NE(done.out.find(part), std::string::npos) << part << "\n" << done.out;
   }
   EXPECT_NE(barg({"inspect", model_, "--tensors"}).out.size(), done.out.size());
+}
+
+TEST_F(CliModel, InspectShowsWhatARefusedFileHoldsAndThenWhy) {
+  const Result<std::string> config = read_file(model_ + "/config.json", 1 << 20);
+  ASSERT_TRUE(config);
+  const test::TempDir dir;
+  std::string other = *config;
+  const std::string from = "LlamaForCausalLM";
+  ASSERT_NE(other.find(from), other.npos);
+  dir.write("config.json", other.replace(other.find(from), from.size(), "MarsForCausalLM"));
+  std::filesystem::create_symlink(std::filesystem::absolute(model_ + "/model.safetensors"), dir.path() + "/model.safetensors");
+  const Done done = barg({"inspect", dir.path()});
+  EXPECT_EQ(done.code, kExitFailure);
+  for (const char* part : {"architecture: MarsForCausalLM\n", "quantisation: BF16", "verdict: refused\n"})
+    EXPECT_NE(done.out.find(part), std::string::npos) << part << "\n" << done.out;
+  EXPECT_NE(done.err.find("architectures: \"MarsForCausalLM\" is not supported yet"), std::string::npos) << done.err;
+  // One that only has no tokenizer is described to the end.
+  dir.write("config.json", *config);
+  const Done mute = barg({"inspect", dir.path()});
+  EXPECT_EQ(mute.code, kExitFailure);
+  for (const char* part : {"kv group: ", "memory plan:", "verdict: refused\n"})
+    EXPECT_NE(mute.out.find(part), std::string::npos) << part << "\n" << mute.out;
+  EXPECT_NE(mute.err.find("tokenizer.json"), std::string::npos) << mute.err;
 }
 
 TEST_F(CliModel, TheToolDialectIsFoundAndCanBeNamed) {

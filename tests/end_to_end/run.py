@@ -1,6 +1,6 @@
 """Runs one end-to-end test module against the real binary.
 
-    run.py --barg build/barg --model tiny|smollm2|PATH --test test_metrics -- [serve options]
+    run.py --barg build/barg --model tiny|smollm2|NAME of real_models.py|PATH --test test_metrics -- [serve options]
 
 The module's tests find the server as run.SERVER (and BARG_URL in the environment), the binary as run.BARG.
 Exit status 77 = skipped (the model is not here)."""
@@ -16,6 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 sys.modules["run"] = sys.modules["__main__"]
 
+import real_models  # noqa: E402
 from server import SKIP, Server, model_path  # noqa: E402
 
 SERVER = None
@@ -34,7 +35,8 @@ def main():
     BARG = pathlib.Path(args.barg).resolve()
     MODEL = model_path(args.model)
     if MODEL is None:
-        print(f"skipped: the model '{args.model}' is not here")
+        print(f"skipped: the model '{args.model}' is not here" +
+              (f" (tests/end_to_end/real_models.py {args.model} fetches it)" if args.model in real_models.MODELS else ""))
         return SKIP
     with Server(BARG, MODEL, args.options) as server:
         SERVER = server

@@ -10,6 +10,8 @@ import subprocess
 import tempfile
 import time
 
+import real_models
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SKIP = 77
 
@@ -30,6 +32,9 @@ def model_path(name):
             pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "barg"
             / "SmolLM2-135M-Instruct.Q4_1.gguf")
         return pathlib.Path(path) if pathlib.Path(path).is_file() else None
+    if name in real_models.MODELS:
+        path = real_models.MODELS[name].path
+        return path if path.is_file() else None
     return pathlib.Path(name)
 
 

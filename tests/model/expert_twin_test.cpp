@@ -1,6 +1,9 @@
 // Families with experts and with latent attention as GGUF: a checkpoint of ../shared/data written again by the
 // rules of llama.cpp's converter (names, experts in one tensor, kv_b in two, metadata) must give the bits of the
 // Hugging Face directory; and so must a Hugging Face directory that holds its experts in one tensor.
+#include <algorithm>
+#include <cmath>
+
 #include "math.h"
 #include "model/family.h"
 #include "model/gguf_builder.h"
@@ -31,9 +34,13 @@ constexpr Twin kTwins[] = {
 };
 void PrintTo(const Twin& t, std::ostream* os) { *os << t.name; }
 
+/// kv_b_proj as one tensor: as it is, in blocks of Q8_0, or the numbers of those blocks.
+enum class KvB : std::uint8_t { kFloats, kBlocks, kFloatsOfBlocks };
+
 class Converter {
  public:
-  Converter(const Twin& twin, const ModelFiles& hf) : twin_(twin), hf_(hf), spec_(hf.spec().value()) {}
+  Converter(const Twin& twin, const ModelFiles& hf, KvB kv_b = KvB::kFloats)
+      : twin_(twin), hf_(hf), kv_b_(kv_b), spec_(hf.spec().value()) {}
 
   std::string file() {
     metadata();
@@ -44,7 +51,7 @@ class Converter {
     const std::size_t data =
         (builder_.header_bytes + builder_.alignment - 1) / builder_.alignment * builder_.alignment;
     for (std::size_t i = 0; i < values_.size(); ++i)
-      std::memcpy(bytes.data() + data + builder_.tensors[i].offset, values_[i].data(), values_[i].size() * 4);
+      std::memcpy(bytes.data() + data + builder_.tensors[i].offset, values_[i].data(), values_[i].size());
     return bytes;
   }
 
@@ -115,6 +122,7 @@ class Converter {
     Floats t = floats_of(*hf_.find(name));
     if (is("llama") && (has(".attn_q.") || has(".attn_k."))) interleave(t);
     if (has("attn_kv_b") && !twin_.old_kv_b) return split_kv_b(name, t);
+    if (has("attn_kv_b") && kv_b_ != KvB::kFloats) return put_rounded(name, t);
     if ((is("gpt-oss") || is("glm4moe")) && has("ffn_norm"))
       name.replace(name.find("ffn_norm"), 8, "post_attention_norm");
     put(name, t);
@@ -189,14 +197,35 @@ class Converter {
 
   void put(const std::string& name, const Floats& t) {
     builder_.tensor(name, {t.shape.rbegin(), t.shape.rend()});
-    values_.push_back(t.values);
+    values_.emplace_back(reinterpret_cast<const char*>(t.values.data()), t.values.size() * 4);
+  }
+
+  /// Through Q8_0. REQUIRES rows of whole blocks.
+  void put_rounded(const std::string& name, Floats t) {
+    Bytes blocks;
+    for (std::size_t i = 0; i < t.values.size(); i += 32) {
+      float most = 0;
+      for (std::size_t j = i; j < i + 32; ++j) most = std::max(most, std::abs(t.values[j]));
+      const std::uint16_t scale = ops::f32_to_f16(most / 127);
+      blocks.put(scale);
+      for (std::size_t j = i; j < i + 32; ++j) {
+        const auto code = static_cast<std::int8_t>(std::lround(t.values[j] * 127 / most));
+        blocks.put(code);
+        t.values[j] = ops::f16_to_f32(scale) * static_cast<float>(code);
+      }
+    }
+    if (kv_b_ == KvB::kFloatsOfBlocks) return put(name, t);
+    constexpr std::uint32_t kQ8 = 8;
+    builder_.tensor(name, {t.shape.rbegin(), t.shape.rend()}, kQ8, blocks.data.size());
+    values_.push_back(std::move(blocks.data));
   }
 
   const Twin& twin_;
   const ModelFiles& hf_;
+  KvB kv_b_;
   DecoderSpec spec_;
   GgufBuilder builder_;
-  std::vector<std::vector<float>> values_;
+  std::vector<std::string> values_;  ///< bytes of the tensors
 };
 
 /// Hidden states of a prompt, and its logits behind them.
@@ -242,6 +271,21 @@ TEST_P(ExpertTwin, GivesTheBitsOfTheCheckpoint) {
 
 INSTANTIATE_TEST_SUITE_P(Models, ExpertTwin, ::testing::ValuesIn(kTwins),
                          [](const auto& info) { return std::string(info.param.name); });
+
+/// The absorbed form needs columns of a kv_b_proj that older files hold in blocks along its rows.
+TEST(ExpertTwins, OneKvBProjInBlocksGivesTheBitsOfItsNumbers) {
+  const std::string path = barg::test::shared_data("models/deepseek-v3");
+  if (path.empty()) GTEST_SKIP() << barg::test::kNoShared;
+  const auto hf = open_or_throw(path);
+  const Twin& old = *std::ranges::find_if(kTwins, &Twin::old_kv_b);
+  TempDir dir;
+  const auto blocks = open_or_throw(dir.write("blocks.gguf", Converter(old, *hf, KvB::kBlocks).file()));
+  const auto floats = open_or_throw(dir.write("floats.gguf", Converter(old, *hf, KvB::kFloatsOfBlocks).file()));
+  ASSERT_EQ(blocks->find("blk.1.attn_kv_b.weight")->type.dtype, DType::kQ8_0);
+  const auto ids = longest_prompt(Goldens(path + "/goldens.safetensors"), 65);
+  EXPECT_TRUE(same_bits(bits_of(blocks, ids), bits_of(floats, ids)));
+  check_bits(blocks, ids, Recipe::kInt8, DType::kF16);
+}
 
 /// transformers 5 writes gate_up_proj [E, 2I, H] and down_proj [E, H, I].
 TEST(FusedExperts, GiveTheBitsOfSingleOnes) {

@@ -92,6 +92,17 @@ TEST(Gguf, TruncatedAtEveryByteIsOneError) {
   EXPECT_EQ(parse_error(bytes), "");
 }
 
+TEST(Gguf, CountsOfTwoToThe63) {
+  for (const auto& [tensors, keys, what] : {std::tuple{1ULL << 63, 1ULL, "tensors"}, {1ULL, 1ULL << 63, "metadata keys"},
+                                            {~0ULL, 1ULL, "tensors"}}) {
+    Bytes b;
+    b.data = "GGUF";
+    b.put<std::uint32_t>(3).put<std::uint64_t>(tensors).put<std::uint64_t>(keys);
+    b.data.resize(4096, '\0');
+    EXPECT_THAT(parse_error(b.data), HasSubstr(std::string(what) + ", more than the file can hold"));
+  }
+}
+
 TEST(Gguf, FlippedBitsNeverCrash) {
   GgufBuilder b = tiny_llama();
   const std::string bytes = b.build();
@@ -209,6 +220,11 @@ INSTANTIATE_TEST_SUITE_P(HyperParameters, CraftedGguf, ::testing::Values(
     Crafted{"theta_nan", [](GgufBuilder& b) { b.f32("llama.rope.freq_base", kNaN); }, "rope.freq_base is nan"},
     Crafted{"theta_inf", [](GgufBuilder& b) { b.f32("llama.rope.freq_base", kInf); }, "rope.freq_base is inf"},
     Crafted{"theta_0", [](GgufBuilder& b) { b.f32("llama.rope.freq_base", 0); }, "rope.freq_base is 0"},
+    Crafted{"scaling_nan", [](GgufBuilder& b) { b.str("llama.rope.scaling.type", "yarn").f32("llama.rope.scaling.factor", kNaN); }, "rope.scaling.factor is nan"},
+    Crafted{"beta_0", [](GgufBuilder& b) { b.str("llama.rope.scaling.type", "yarn").f32("llama.rope.scaling.yarn_beta_fast", 0); }, "yarn_beta_fast is 0"},
+    Crafted{"original_context_0", [](GgufBuilder& b) { b.str("llama.rope.scaling.type", "yarn").u32("llama.rope.scaling.original_context_length", 0); }, "original_context_length is 0"},
+    Crafted{"rope_freqs_0", [](GgufBuilder& b) { b.tensor("rope_freqs.weight", {2}, 0, 8); b.at("rope_freqs.weight").type = 26; }, "rope_freqs.weight is not F32"},
+    Crafted{"experts_chosen_0", [](GgufBuilder& b) { b.u32("llama.expert_count", 8).u32("llama.expert_used_count", 0); }, "llama.expert_used_count is 0"},
     Crafted{"rope_dim_above_head", [](GgufBuilder& b) { b.u32("llama.rope.dimension_count", 8); }, "rope.dimension_count is 8, expected 0 to 4"},
     Crafted{"rope_unknown", [](GgufBuilder& b) { b.str("llama.rope.scaling.type", "xpos"); }, "rope.scaling.type: \"xpos\" is not supported yet (known: none, linear, yarn, longrope)"},
     Crafted{"rope_dim_odd", [](GgufBuilder& b) { b.u32("llama.rope.dimension_count", 3); }, "rope.dimension_count 3 is not an even number"},
@@ -280,6 +296,23 @@ TEST(Gguf, ArraysThatNobodyNeedsAreNotRead) {
   ASSERT_TRUE(f) << f.error().message;
   EXPECT_THAT(f->integers("k").error().message, HasSubstr("metadata key k is an array of 16777217 elements"));
   EXPECT_FALSE(f->reals("k"));
+}
+
+TEST(GgufModel, WhatOnlyUnigramVocabulariesHave) {
+  TempDir dir;
+  const auto vocab = [&](std::uint8_t last) {
+    Bytes map;
+    map.put(kMetaArray).put(kMetaU8).put<std::uint64_t>(3).put<std::uint8_t>('a').put<std::uint8_t>(0).put(last);
+    return ModelFiles::open(dir.write("m.gguf", tiny_llama()
+                                                    .raw("tokenizer.ggml.precompiled_charsmap", map.data)
+                                                    .set<std::uint8_t>("tokenizer.ggml.remove_extra_whitespaces", kMetaBool, 0)
+                                                    .build()))
+        .value()
+        ->vocab()
+        .value();
+  };
+  EXPECT_EQ(vocab(0xff).ggml_charsmap, std::string("a\0\xff", 3));
+  EXPECT_EQ(vocab(1).remove_extra_whitespaces, std::optional(false));
 }
 
 TEST(GgufModel, NamedTemplatesAreKept) {

@@ -4,7 +4,7 @@
 
 #include "math.h"
 #include "model/golden_checks.h"
-#include "model/hf_builder.h"
+#include "model/hf_quant_builder.h"
 #include "model/quants.h"
 
 namespace barg::model::test {
@@ -127,46 +127,6 @@ INSTANTIATE_TEST_SUITE_P(Formats, HfQuants, ::testing::ValuesIn(kFormats),
 
 // --- whole models ----------------------------------------------------------------------------------------
 
-/// A tensor of a safetensors file to be written.
-struct Entry {
-  std::string name, dtype;
-  std::vector<std::int64_t> shape;
-  std::string bytes;
-};
-
-std::string safetensors(const std::vector<Entry>& entries) {
-  std::string header = "{", data;
-  for (const Entry& e : entries) {
-    std::string shape;
-    for (const std::int64_t d : e.shape) shape += (shape.empty() ? "" : ",") + std::to_string(d);
-    header += (header.size() > 1 ? ",\"" : "\"") + e.name + "\":{\"dtype\":\"" + e.dtype + "\",\"shape\":[" +
-              shape + "],\"data_offsets\":[" + std::to_string(data.size()) + "," +
-              std::to_string(data.size() + e.bytes.size()) + "]}";
-    data += e.bytes;
-  }
-  return safetensors_file(header + "}", data);
-}
-
-/// A cheap stream of numbers.
-struct Draw {
-  std::uint64_t state;
-  std::uint32_t operator()(std::uint32_t below) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return static_cast<std::uint32_t>(state >> 33) % below;
-  }
-};
-
-template <class T>
-std::string bytes_of(const std::vector<T>& v) {
-  return {reinterpret_cast<const char*>(v.data()), v.size() * sizeof(T)};
-}
-
-/// A matrix [n, k] in some format, and its values.
-struct Quantised {
-  std::vector<Entry> entries;
-  std::vector<float> values;
-};
-
 constexpr std::int64_t kGroup = 32;
 
 std::uint16_t draw_scale(Draw& draw, bool bf16) {
@@ -175,8 +135,9 @@ std::uint16_t draw_scale(Draw& draw, bool bf16) {
 }
 
 /// GPTQ of 4 bits; `shuffled`: act order.
-Quantised gptq(const std::string& x, std::int64_t n, std::int64_t k, Draw& draw, bool shuffled) {
-  const std::int64_t groups = k / kGroup;
+Quantised gptq(const std::string& x, std::int64_t n, std::int64_t k, Draw& draw, bool shuffled,
+               std::int64_t group = kGroup) {
+  const std::int64_t groups = k / group;
   const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
   std::vector<std::uint32_t> words(at(k / 8 * n)), zeros(at(groups * n / 8));
   std::vector<std::uint16_t> scales(at(groups * n));
@@ -185,7 +146,7 @@ Quantised gptq(const std::string& x, std::int64_t n, std::int64_t k, Draw& draw,
   for (auto& w : zeros) w = draw(1u << 31) << 1 | draw(2);
   for (auto& s : scales) s = draw_scale(draw, false);
   for (std::int64_t i = 0; i < k; ++i)
-    g_idx[at(i)] = static_cast<std::int32_t>(shuffled ? i % groups : i / kGroup);
+    g_idx[at(i)] = static_cast<std::int32_t>(shuffled ? i % groups : i / group);
   Quantised q;
   for (std::int64_t row = 0; row < n; ++row) {
     for (std::int64_t i = 0; i < k; ++i) {
@@ -199,30 +160,6 @@ Quantised gptq(const std::string& x, std::int64_t n, std::int64_t k, Draw& draw,
                {x + ".qzeros", "I32", {groups, n / 8}, bytes_of(zeros)},
                {x + ".scales", "F16", {groups, n}, bytes_of(scales)},
                {x + ".g_idx", "I32", {k}, bytes_of(g_idx)}};
-  return q;
-}
-
-/// FP8 with a scale for each block of 32 by 32.
-Quantised fp8(const std::string& x, std::int64_t n, std::int64_t k, Draw& draw) {
-  constexpr std::int64_t kBlock = 32;
-  std::vector<std::uint8_t> codes(static_cast<std::size_t>(n * k));
-  for (auto& c : codes) c = static_cast<std::uint8_t>(draw(2) << 7 | draw(0x7f));
-  std::vector<float> scales;
-  const std::int64_t columns = (k + kBlock - 1) / kBlock;
-  for (std::int64_t i = 0; i < (n + kBlock - 1) / kBlock * columns; ++i)
-    scales.push_back(1e-4f * static_cast<float>(1 + draw(1000)) / 300.0f);
-  Quantised q;
-  for (std::int64_t row = 0; row < n; ++row) {
-    for (std::int64_t i = 0; i < k; ++i) {
-      const std::uint8_t c = codes[static_cast<std::size_t>(row * k + i)];
-      const int exponent = c >> 3 & 15, fraction = c & 7;
-      const double value = exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10);
-      const float scale = scales[static_cast<std::size_t>(row / kBlock * columns + i / kBlock)];
-      q.values.push_back(static_cast<float>(c < 128 ? value : -value) * scale);
-    }
-  }
-  q.entries = {{x + ".weight", "F8_E4M3", {n, k}, bytes_of(codes)},
-               {x + ".weight_scale_inv", "F32", {(n + kBlock - 1) / kBlock, columns}, bytes_of(scales)}};
   return q;
 }
 
@@ -251,8 +188,9 @@ Quantised compressed(const std::string& x, std::int64_t n, std::int64_t k, Draw&
 
 /// Two layers of width 64 in two directories: quantised as `make` says, and the same values in f32.
 struct Twins {
+  /// `vocab` other than 48: and the output is the embedding.
   template <class F>
-  Twins(const std::string& quantization_config, F&& make) {
+  Twins(const std::string& quantization_config, F&& make, std::int64_t vocab = 48) {
     std::vector<Entry> quantised, plain;
     Draw draw{7};
     const auto both = [&](const std::string& name, const std::vector<std::int64_t>& shape) {
@@ -270,9 +208,10 @@ struct Twins {
       quantised.insert(quantised.end(), q.entries.begin(), q.entries.end());
       plain.push_back({x + ".weight", "F32", {n, k}, bytes_of(q.values)});
     };
-    both("model.embed_tokens.weight", {48, 64});
+    const bool tied = vocab != 48;
+    both("model.embed_tokens.weight", {vocab, 64});
     both("model.norm.weight", {64});
-    both("lm_head.weight", {48, 64});
+    if (!tied) both("lm_head.weight", {48, 64});
     for (const std::string l : {"model.layers.0.", "model.layers.1."}) {
       both(l + "input_layernorm.weight", {64});
       both(l + "post_attention_layernorm.weight", {64});
@@ -286,8 +225,9 @@ struct Twins {
     }
     const std::string config =
         R"({"architectures":["LlamaForCausalLM"],"hidden_size":64,"num_hidden_layers":2,"num_attention_heads":4,
-            "num_key_value_heads":2,"intermediate_size":96,"vocab_size":48,"max_position_embeddings":256,
-            "rms_norm_eps":1e-5,"tie_word_embeddings":false,"eos_token_id":3)";
+            "num_key_value_heads":2,"intermediate_size":96,"max_position_embeddings":256,
+            "rms_norm_eps":1e-5,"eos_token_id":3,"vocab_size":)" +
+        std::to_string(vocab) + ",\"tie_word_embeddings\":" + (tied ? "true" : "false");
     small.write("config.json", config + ",\"quantization_config\":" + quantization_config + "}");
     small.write("model.safetensors", safetensors(quantised));
     large.write("config.json", config + "}");
@@ -361,6 +301,15 @@ TEST_P(HfQuantModels, AreLoadedPartByPart) {
   ASSERT_TRUE(d) << d.error().message;
   EXPECT_EQ(last, total);
   EXPECT_EQ((*d)->spec().reordered_inputs, GetParam().reordered);
+}
+
+/// `numerics auto` goes by the weights that are multiplied by: not by a large embedding, nor by bytes.
+TEST_P(HfQuantModels, AreQuantisedWhateverTheEmbeddingIs) {
+  const Twins twins(GetParam().config, GetParam().make, 8192);
+  const auto small = open_or_throw(twins.small.path());
+  EXPECT_GT(small->find("token_embd.weight")->bytes.size() * 2, small->total_bytes());
+  EXPECT_TRUE(small->is_quantised());
+  EXPECT_FALSE(open_or_throw(twins.large.path())->is_quantised());
 }
 
 /// Rows computed alone, in chunks, by other instruction sets.
@@ -441,6 +390,39 @@ TEST(HfQuantConfig, OrdersThatBlocksCannotHold) {
   EXPECT_TRUE(tensors[0].source->order.empty());
 }
 
+/// Groups of 16, and rows that are no whole runs: the values of the format, in f32.
+TEST(HfQuantConfig, GroupsThatBlocksCannotHold) {
+  for (const auto& [k, group] : {std::pair{64, 16}, std::pair{48, 24}}) {
+    Draw draw{11};
+    const Quantised q = gptq("X", 8, k, draw, false, group);
+    std::vector<Tensor> tensors;
+    for (const Entry& e : q.entries) {
+      const bool scales = e.dtype == "F16";
+      tensors.push_back(view(e.name, scales ? "F16" : "I32", scales ? 2 : 4, e.shape, e.bytes,
+                             scales ? std::optional(DType::kF16) : std::nullopt));
+    }
+    ASSERT_TRUE(join_quantised(quantization(kGptq4), tensors));
+    EXPECT_EQ(tensors[0].type.dtype, DType::kF32);
+    EXPECT_TRUE(same_values(values(tensors[0]), q.values)) << group;
+  }
+}
+
+/// 8 bits, zero points and scales of many bits: minima would be rounded.
+TEST(HfQuantConfig, ZeroPointsThatBlocksCannotHold) {
+  std::string codes;
+  for (int i = 0; i < 64; ++i) codes += static_cast<char>(i * 37);
+  const float scale = 0.1f;
+  const std::string scales(reinterpret_cast<const char*>(&scale), 4), zeros(1, '\x7b');
+  std::vector<Tensor> tensors = {view("a.weight", "I8", 1, {1, 64}, codes),
+                                 view("a.weight_scale", "F32", 4, {1}, scales, DType::kF32),
+                                 view("a.weight_zero_point", "I8", 1, {1}, zeros)};
+  ASSERT_TRUE(join_quantised(quantization(kCt), tensors));
+  std::vector<float> want;
+  for (const char c : codes) want.push_back(static_cast<float>(static_cast<signed char>(c) - 0x7b) * scale);
+  EXPECT_EQ(tensors[0].type.dtype, DType::kF32);
+  EXPECT_TRUE(same_values(values(tensors[0]), want));
+}
+
 TEST(HfQuantConfig, TensorsThatDoNotFitTogetherAreNamed) {
   const std::string zeros(1 << 16, '\0'), ones(1 << 16, '\1');
   const auto i32 = [&](const char* name, std::vector<std::int64_t> shape, const std::string& data) {
@@ -463,7 +445,6 @@ TEST(HfQuantConfig, TensorsThatDoNotFitTogetherAreNamed) {
       {kGptq4, {q, z, f16("a.scales", {2, 15})}, "tensor a.scales: its shape"},
       {kGptq4, {q, z, f16("a.scales", {3, 16})}, "tensor a.qzeros: its shape"},
       {kGptq4, {q, i32("a.qzeros", {3, 2}, zeros), f16("a.scales", {3, 16})}, "a last group that is smaller"},
-      {kGptq4, {q, i32("a.qzeros", {4, 2}, zeros), f16("a.scales", {4, 16})}, "a group of 16 of 64 inputs"},
       {kGptq4,
        {q, z, f16("a.scales", {2, 16}), i32("a.g_idx", {64}, ones)},
        "tensor a.g_idx: it names a group"},

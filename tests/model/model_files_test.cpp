@@ -65,6 +65,30 @@ TEST(ModelPaths, OnlyRegularFilesAndModelDirectories) {
   EXPECT_THAT(open_error(dir.path() + "/dangling.gguf"), HasSubstr("dangling.gguf"));
 }
 
+/// The same of every file in a directory: nothing but a regular file is read, and nothing waits for a writer.
+TEST(ModelPaths, FilesOfADirectoryAreRegular) {
+  for (const char* file : {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
+                           "tokenizer_config.json", "chat_template.jinja"}) {
+    const HfDir d(tiny_hf_config());
+    const std::string path = d.dir.path() + "/" + file;
+    const auto error = [&] {
+      const auto m = ModelFiles::open(d.dir.path());
+      if (!m) return m.error().message;
+      const auto v = (*m)->vocab();
+      return v ? std::string() : v.error().message;
+    };
+    fs::remove(path);
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    EXPECT_THAT(error(), HasSubstr(std::string(file) + " is not a regular file"));
+    fs::remove(path);
+    fs::create_directory(path);
+    EXPECT_THAT(error(), HasSubstr(std::string(file) + " is not a regular file"));
+    fs::remove(path);
+    fs::create_symlink("/dev/zero", path);
+    EXPECT_THAT(error(), HasSubstr(std::string(file) + " is not a regular file"));
+  }
+}
+
 TEST(HfConfig, TinyDirectoryLoads) {
   const HfDir d(tiny_hf_config());
   EXPECT_EQ(whole_error(d.dir.path()), "");
@@ -172,6 +196,8 @@ TEST(HfConfig, SizesAreChecked) {
       {"\"hidden_size\":8", "\"hidden_size\":7", "not a multiple of num_attention_heads"},
       {"\"hidden_size\":8", "\"hidden_size\":1e400", "config.json"},
       {"\"rms_norm_eps\":1e-05", "\"rms_norm_eps\":0", "rms_norm_eps is 0"},
+      {"\"rms_norm_eps\":1e-05", "\"rms_norm_eps\":NaN", "config.json"},
+      {"\"rms_norm_eps\":1e-05", "\"rms_norm_eps\":-Infinity", "config.json"},
       {"\"max_position_embeddings\":64", "\"max_position_embeddings\":-1", "max_position_embeddings is -1"},
       {"LlamaForCausalLM", "GPT2LMHeadModel",
        "\"GPT2LMHeadModel\" is not supported yet (known: LlamaForCausalLM, SmolLM3ForCausalLM, "
@@ -307,10 +333,12 @@ TEST(Inspect, TextNamesWhatAnOperatorNeeds) {
   std::uint64_t in_file = 0;
   for (const Tensor& t : m->tensors()) in_file += t.name == "rope_freqs.weight" ? 0 : t.elements();
   EXPECT_EQ(i.parameters, in_file);
+  EXPECT_THAT(header_text(*m), HasSubstr("architecture: llama\n"));
   const std::string text = to_text(i, *m, DType::kF16, true);
   for (const char* part :
        {"architecture: llama (family llama)", "quantisation: Q4_1 (", "kv bytes per token: 384 (f16)",
-        "chat template: yes", "context length: 1024", "rope: default, theta 500000, per-frequency divisors",
+        "context length: 1024", "rope: default, theta 500000, per-frequency divisors",
+        "kv group: 3 layers, full attention, 2 kv heads of 16, 384 bytes a token", " KiB) in ",
         "tensor: blk.2.ffn_up.weight  Q4_1  160 x 64"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }

@@ -311,6 +311,31 @@ TEST_F(ApiTest, LengthsAreCheckedAndClamped) {
   EXPECT_EQ(engine_->submitted(), submitted + 1);
 }
 
+// What is refused before the text becomes tokens is too long for certain: not where a token may stand for any text,
+// nor for what a template may leave out.
+TEST_F(ApiTest, OnlyWhatIsTooLongForCertainIsRefusedEarly) {
+  const auto encoded = std::make_shared<std::atomic<int>>(0);
+  tokenizer_->on_encode = [encoded](std::string_view) { ++*encoded; };
+  start();
+  const std::string many(20'000, 'a'), spaces = std::string(20'000, ' ') + "\u3000";
+  const auto chat_of = [&](const char* role, const std::string& content) {
+    return ask(post("/v1/chat/completions", R"({"model":"fake","messages":[{"role":")" + std::string(role) +
+                                                R"(","content":")" + content +
+                                                R"("},{"role":"user","content":"hi"}]})"));
+  };
+  EXPECT_NE(chat_of("user", many).error("message").find("at least"), std::string::npos);
+  EXPECT_EQ(chat_of("assistant", many).error("message").find("at least"), std::string::npos) << "reasoning goes";
+  EXPECT_EQ(chat_of("user", spaces).error("message").find("at least"), std::string::npos) << "it may be trimmed";
+  EXPECT_NE(chat_of("user", "a" + spaces + "b").error("message").find("at least"), std::string::npos);
+  const int before = *encoded;
+  EXPECT_NE(ask_completion("{\"prompt\":\"" + many + "\"}").error("message").find("at least"), std::string::npos);
+  EXPECT_EQ(*encoded, before);
+  tokenizer_->bounded = false;
+  const std::string exact = ask_completion("{\"prompt\":\"" + many + "\"}").error("message");
+  EXPECT_NE(exact.find("resulted in 20001 tokens"), std::string::npos) << exact;
+  EXPECT_EQ(*encoded, before + 1);
+}
+
 TEST_F(ApiTest, ErrorsNameModelAndField) {
   start();
   const RawResponse model = ask(post(

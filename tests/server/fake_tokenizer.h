@@ -3,6 +3,7 @@
 // message.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <string>
@@ -64,6 +65,13 @@ class FakeTokenizer final : public Tokenizer {
     return std::nullopt;
   }
   std::int32_t size() const override { return kFakeVocab; }
+  std::optional<std::size_t> max_text_bytes() const override {
+    if (!bounded) return std::nullopt;
+    std::size_t longest = 1;
+    for (const std::string& p : pieces_) longest = std::max(longest, p.size());
+    return longest;
+  }
+  bool bounded = true;  ///< as one with an unknown word is not
 
  private:
   void append(std::string_view text, bool special, std::vector<TokenId>& ids) const {

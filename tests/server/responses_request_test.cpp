@@ -26,7 +26,6 @@ class ResponsesRequest : public ::testing::Test {
     model_.engine = std::make_shared<test::FakeEngine>(1024);
     model_.tokenizer = std::make_shared<test::FakeTokenizer>();
     model_.chat_template = std::make_shared<test::FakeTemplate>();
-    model_.max_token_bytes = 9;
     store({.bytes = 1 << 20, .ttl_s = 100});
   }
   void store(ResponseStoreLimits limits) {

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "text/charsmap_data.h"
 #include "text/tokenizer_data.h"
 #include "text/token_model.h"
 
@@ -217,6 +218,57 @@ TEST(Gguf, BertEqualsTokenizerJson) {
   EXPECT_EQ(files, 2) << "with and without capital letters";
 }
 
+/// A Unigram model of the trained ones, with the map that tests have, in both containers.
+TEST(Gguf, T5EqualsTokenizerJson) {
+  int files = 0;
+  for (const Json& trained : test::parse_lines(test::read_data("tokenizers/trained.jsonl").value_or(""))) {
+    if (trained.find("name")->as_string() != "unigram t5") continue;
+    Json file = *trained.find("tokenizer");
+    const auto json = [](const char* text) { return *parse_json(text); };
+    std::string map = test::charsmap_blob();
+    Json precompiled = json(R"({"type": "Precompiled"})");
+    std::string base64 = to_base64url(map);
+    std::ranges::replace(base64, '-', '+');
+    std::ranges::replace(base64, '_', '/');
+    precompiled.set("precompiled_charsmap", base64);
+    file.set("normalizer", precompiled);
+    file.set("pre_tokenizer", json(R"({"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, {"type": "Metaspace",
+        "replacement": "\u2581", "prepend_scheme": "always", "split": true}]})"));
+    file.set("decoder", json(R"({"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": true})"));
+    VocabData hf, v;
+    hf.tokenizer_json = dump_json(file);
+    v.ggml_model = "t5";
+    v.ggml_charsmap = std::move(map);
+    for (const Json& piece : file.find("model")->find("vocab")->as_array()) {
+      v.tokens.push_back(piece.as_array()[0].as_string());
+      v.token_types.push_back(1);
+      v.scores.push_back(static_cast<float>(piece.as_array()[1].as_double()));
+    }
+    for (const Json& added : file.find("added_tokens")->as_array()) {
+      const auto id = static_cast<std::size_t>(added.find("id")->as_int());
+      v.token_types[id] = added.find("content")->as_string() == "<unk>" ? 2 : 3;
+      v.scores[id] = -10000;
+    }
+    v.eos = 1;
+    const auto want = make_tokenizer(hf), got = make_tokenizer(v);
+    ASSERT_TRUE(want) << want.error().message;
+    ASSERT_TRUE(got) << got.error().message;
+    for (const Json& row : trained.find("rows")->as_array()) {
+      const std::string& s = row.find("text")->as_string();
+      const Ids ids = (*want)->encode(s, {});
+      EXPECT_EQ((*got)->encode(s, {}), ids) << s;
+      EXPECT_EQ((*got)->decode(ids, false), (*want)->decode(ids, false));
+    }
+    EXPECT_EQ((*got)->kind(), "Unigram");
+    v.remove_extra_whitespaces = false;
+    EXPECT_GT((*make_tokenizer(v))->encode("a   a", {}).size(), (*got)->encode("a   a", {}).size());
+    v.add_space_prefix = false;
+    EXPECT_EQ((*make_tokenizer(v))->decode((*make_tokenizer(v))->encode("a", kText), false), "a");
+    ++files;
+  }
+  EXPECT_EQ(files, 1);
+}
+
 TEST(Gguf, SmolLm2FromItsFile) {
   const std::string path = test::smollm2_gguf();
   if (path.empty()) GTEST_SKIP() << "skipped: no SmolLM2 GGUF";
@@ -338,7 +390,14 @@ TEST(Gguf, RefusalsNameTheKey) {
     return t.error().param;
   };
   using V = VocabData;
-  EXPECT_EQ(param([](V& v) { v.ggml_model = "t5"; }), "tokenizer.ggml.model");
+  EXPECT_EQ(param([](V& v) { v.ggml_model = "rwkv"; }), "tokenizer.ggml.model");
+  EXPECT_EQ(param([](V& v) { v.ggml_model = "t5"; }), "tokenizer.ggml.scores");
+  EXPECT_EQ(param([](V& v) { v.ggml_model = "t5", v.scores.assign(v.tokens.size(), INFINITY); }), "tokenizer.ggml.scores");
+  EXPECT_EQ(param([](V& v) { v.ggml_model = "t5", v.scores.assign(v.tokens.size(), 0); }), "tokenizer.ggml.unknown_token_id");
+  EXPECT_EQ(param([](V& v) { v.ggml_model = "t5", v.scores.assign(v.tokens.size(), 0), v.tokens[5] = std::string(513, 'x'); }),
+            "tokenizer.ggml.tokens");
+  EXPECT_EQ(param([](V& v) { v.ggml_model = "t5", v.scores.assign(v.tokens.size(), 0), v.unk = 3, v.ggml_charsmap = "AAAA"; }),
+            "tokenizer.ggml.precompiled_charsmap");
   EXPECT_EQ(param([](V& v) { v.ggml_model = "llama"; }), "tokenizer.ggml.scores");
   EXPECT_EQ(param([](V& v) { v.ggml_model = "llama", v.scores.assign(v.tokens.size(), NAN); }), "tokenizer.ggml.scores");
   EXPECT_EQ(param([](V& v) { v.ggml_model = "bert"; }), "tokenizer.ggml.bos_token_id");

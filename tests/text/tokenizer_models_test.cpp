@@ -188,6 +188,79 @@ TEST(Models, NormalizersDoNotGrowWithoutEnd) {
   EXPECT_LT(make(file)->encode(std::string(1000, 'a'), kText).size(), 100'000u);
 }
 
+/// `part` of a SentencePiece file replaced.
+std::optional<std::size_t> most_with(const char* part, std::string_view value) {
+  Json file = sentence_piece();
+  file.set(part, parsed(value));
+  return make(file)->max_text_bytes();
+}
+
+TEST(Models, BytesThatATokenStandsForAtMost) {
+  using Most = std::optional<std::size_t>;
+  EXPECT_EQ(make(sentence_piece())->max_text_bytes(), Most(6)) << "<0x0A> is the longest spelling";
+  EXPECT_EQ(make(unigram())->max_text_bytes(), Most(6));
+  EXPECT_EQ(make(word_piece())->max_text_bytes(), Most()) << "any word may be [UNK], and spaces are in no token";
+  Json file = sentence_piece();
+  file.find("model")->set("byte_fallback", false);
+  EXPECT_EQ(make(file)->max_text_bytes(), Most()) << "a row of unknown characters is one token";
+  file.find("model")->set("fuse_unk", false);
+  EXPECT_EQ(make(file)->max_text_bytes(), Most(6));
+  file.find("model")->set("unk_token", nullptr);
+  EXPECT_EQ(make(file)->max_text_bytes(), Most()) << "unknown characters are dropped";
+  file = unigram();
+  file.find("model")->set("byte_fallback", false);
+  EXPECT_EQ(make(file)->max_text_bytes(), Most());
+  // Normalizers: what they drop, and what they make shorter.
+  EXPECT_EQ(most_with("normalizer", R"({"type": "NFKC"})"), Most(24));
+  EXPECT_EQ(most_with("normalizer", R"({"type": "Lowercase"})"), Most(18));
+  EXPECT_EQ(most_with("normalizer", R"({"type": "ByteLevel"})"), Most(6));
+  EXPECT_EQ(most_with("normalizer", R"({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]})"), Most(72));
+  EXPECT_EQ(most_with("normalizer", R"({"type": "Replace", "pattern": {"String": "abcde"}, "content": "ab"})"), Most(18));
+  for (const char* dropping :
+       {R"({"type": "StripAccents"})", R"({"type": "Strip"})", R"({"type": "Nmt"})", R"({"type": "BertNormalizer"})",
+        R"({"type": "Replace", "pattern": {"String": "a"}, "content": ""})",
+        R"({"type": "Replace", "pattern": {"Regex": " +"}, "content": "a"})",
+        R"({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Nmt"}]})"})
+    EXPECT_EQ(most_with("normalizer", dropping), Most()) << dropping;
+  // Pre-tokenizers.
+  EXPECT_EQ(most_with("pre_tokenizer", R"({"type": "Digits"})"), Most(6));
+  EXPECT_EQ(most_with("pre_tokenizer", R"({"type": "Metaspace", "replacement": "_"})"), Most(6));
+  for (const char* dropping : {R"({"type": "WhitespaceSplit"})", R"({"type": "Whitespace"})",
+                               R"({"type": "CharDelimiterSplit", "delimiter": "x"})",
+                               R"({"type": "Punctuation", "behavior": "Removed"})"})
+    EXPECT_EQ(most_with("pre_tokenizer", dropping), Most()) << dropping;
+  // Literals, and the spaces that some take along.
+  const std::string literal(100, 'x'), tail = R"(, "content": ")" + literal + R"("}])";
+  EXPECT_EQ(most_with("added_tokens", R"([{"id": 300)" + tail), Most(100));
+  EXPECT_EQ(most_with("added_tokens", R"([{"id": 300, "rstrip": true)" + tail), Most());
+  EXPECT_EQ(most_with("added_tokens", R"([{"id": 300, "lstrip": true)" + tail), Most());
+}
+
+// Of every character, and of what has the most bytes for the form's: the factors that max_text_bytes() counts on.
+TEST(Models, NormalFormsShrinkTextByTheirFactorAtMost) {
+  const auto check = [](const text::NormalizerPtr& n, const std::string& s) {
+    const std::string out = text::normalized(n.get(), s);
+    ASSERT_LE(s.size(), out.size() * *n->shrinks()) << s << " becomes " << out;
+  };
+  using text::NormalForm;
+  for (const NormalForm form : {NormalForm::kNfc, NormalForm::kNfd, NormalForm::kNfkc, NormalForm::kNfkd}) {
+    const auto n = text::form_normalizer(form);
+    for (char32_t cp = 1; cp < 0x110000; ++cp) {
+      std::string s;
+      if (cp < 0xD800 || cp > 0xDFFF) append_utf8(s, cp);
+      check(n, s);
+    }
+    for (const char* s : {"\u1112\u1161\u11ab", "\u2126\u0313\u0300\u0345", "\U0001D6FC\u0313\u0300\u0345", "\U0001D400\u0300"})
+      check(n, s);
+  }
+  const auto lower = text::lowercase_normalizer();
+  for (char32_t cp = 1; cp < 0x110000; ++cp) {
+    std::string s;
+    if (cp < 0xD800 || cp > 0xDFFF) append_utf8(s, cp);
+    check(lower, s);
+  }
+}
+
 TEST(Models, RefusalsNameTheField) {
   const auto param = [](Json file, const char* part, std::string_view value) {
     file.set(part, parsed(value));
@@ -213,6 +286,13 @@ TEST(Models, RefusalsNameTheField) {
             "decoder.decoders.start");
   EXPECT_EQ(param(spm, "normalizer", R"({"type": "Replace", "pattern": {"String": ""}, "content": "a"})"),
             "normalizer.pattern.String");
+  EXPECT_EQ(param(spm, "normalizer", R"({"type": "Replace", "pattern": {"Regex": "(?<=a*)b"}, "content": "a"})"),
+            "normalizer.pattern.Regex");
+  EXPECT_EQ(param(spm, "post_processor", R"({"type": "BertProcessing", "sep": ["x", 9999], "cls": ["y", 1]})"),
+            "post_processor");
+  EXPECT_EQ(param(spm, "post_processor", R"({"type": "BertProcessing", "sep": ["x", -1], "cls": ["y", 1]})"),
+            "post_processor.sep");
+  EXPECT_EQ(param(spm, "added_tokens", R"([{"id": -1, "content": "x"}])"), "added_tokens.id");
   EXPECT_EQ(param(spm, "normalizer", R"({"type": "Precompiled", "precompiled_charsmap": "!"})"),
             "normalizer.precompiled_charsmap");
   EXPECT_EQ(param(spm, "pre_tokenizer", R"({"type": "FixedLength", "length": 0})"), "pre_tokenizer.length");

@@ -35,6 +35,7 @@ class Published : public testing::TestWithParam<const char*> {
   const Json& category(std::size_t i) const { return *strings_[i].find("category"); }
 
   void ids_of_every_string();
+  void no_token_is_more_text_than_it_may();
   void special_literals_as_plain_text();
   void decode_gives_the_text_back();
   void marked_paths_equal_the_unmarked();
@@ -47,6 +48,7 @@ class Published : public testing::TestWithParam<const char*> {
 // One test a file: loading the large ones costs more than all the checks.
 TEST_P(Published, AgreesWithHuggingFace) {
   ids_of_every_string();
+  no_token_is_more_text_than_it_may();
   special_literals_as_plain_text();
   decode_gives_the_text_back();
   marked_paths_equal_the_unmarked();
@@ -57,6 +59,12 @@ void Published::ids_of_every_string() {
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     EXPECT_EQ(tokenizer_->encode(text(i), kText), ids_of(*rows_[i].find("ids"))) << i << ": " << text(i);
   }
+}
+
+void Published::no_token_is_more_text_than_it_may() {
+  const auto most = tokenizer_->max_text_bytes();
+  for (std::size_t i = 0; most && i < rows_.size(); ++i)
+    EXPECT_GE(rows_[i].find("ids")->size() * *most, text(i).size()) << i << ": " << text(i);
 }
 
 void Published::special_literals_as_plain_text() {

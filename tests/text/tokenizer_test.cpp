@@ -339,6 +339,21 @@ TEST(Tokenizer, EightMebibytesOfOneLetter) {
   EXPECT_TRUE(std::all_of(ids.begin(), ids.end(), [](TokenId id) { return id == 260; }));
 }
 
+// Merges whose result is one of their halves: each takes a symbol away all the same, so there is an end.
+TEST(Tokenizer, MergesInCirclesEnd) {
+  Json file = small_file();
+  Json& model = *file.find("model");
+  model.find("vocab")->set("", 261);
+  Json merges = Json::array();
+  for (const char* m : {"a ", " a", " ", "a a", "aa ", "aa aa"}) merges.push(m);
+  model.set("merges", merges);
+  const auto t = make(file);
+  const std::size_t n = 100'000;
+  const Ids ids = t->encode(std::string(n, 'a'), kText);
+  EXPECT_EQ(ids.size(), n / 4);
+  EXPECT_EQ(t->decode(ids, false), std::string(n, 'a'));
+}
+
 TEST(Tokenizer, EndlessCombiningMarksAreNotQuadratic) {
   Json file = small_file();
   file.set("normalizer", Json::object({{"type", "NFC"}}));
