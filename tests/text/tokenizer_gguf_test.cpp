@@ -236,14 +236,17 @@ TEST(Gguf, T5EqualsTokenizerJson) {
         "replacement": "\u2581", "prepend_scheme": "always", "split": true}]})"));
     file.set("decoder", json(R"({"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": true})"));
     VocabData hf, v;
-    hf.tokenizer_json = dump_json(file);
     v.ggml_model = "t5";
     v.ggml_charsmap = std::move(map);
+    Json pieces = Json::array();
     for (const Json& piece : file.find("model")->find("vocab")->as_array()) {
       v.tokens.push_back(piece.as_array()[0].as_string());
       v.token_types.push_back(1);
       v.scores.push_back(static_cast<float>(piece.as_array()[1].as_double()));
+      pieces.push(Json::Array{v.tokens.back(), static_cast<double>(v.scores.back())});  // GGUF has no more digits
     }
+    file.find("model")->set("vocab", pieces);
+    hf.tokenizer_json = dump_json(file);
     for (const Json& added : file.find("added_tokens")->as_array()) {
       const auto id = static_cast<std::size_t>(added.find("id")->as_int());
       v.token_types[id] = added.find("content")->as_string() == "<unk>" ? 2 : 3;
