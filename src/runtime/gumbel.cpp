@@ -36,6 +36,8 @@ double exact_exp(double x) {
          std::bit_cast<double>(static_cast<std::uint64_t>(static_cast<std::int64_t>(n) + 1023) << 52);
 }
 
+std::uint64_t mass_units(double x) { return static_cast<std::uint64_t>(exact_exp(x) * 0x1p44); }
+
 std::uint32_t noise_word(const NoiseKey& key, TokenId id) {
   std::uint32_t c0 = static_cast<std::uint32_t>(id) / 4, c1 = key.position, c2 = key.choice, c3 = 0;
   auto k0 = static_cast<std::uint32_t>(key.seed);

@@ -16,6 +16,8 @@ double exact_log(double x);
 /// exp(x) for x <= 0. Below -700 and for NaN (infinity minus infinity, which an absurd penalty makes) it is
 /// 0.
 double exact_exp(double x);
+/// exp(x) for x <= 0 in units of 2^-44, rounded down: sums of them are exact, so no order of summation matters.
+std::uint64_t mass_units(double x);
 
 /// Largest possible noise: -log(-log(1 - 2^-33)) < 22.88. The smallest is above -3.2.
 inline constexpr double kMaxNoise = 22.9;

@@ -98,13 +98,13 @@ class RoughMasses {
   double total_ = 0, unseen_ = 0;
 };
 
-/// Where the goal of a nucleus may lie, all roundings of any order of summation included.
+/// Where the goal of a nucleus may lie, all roundings included.
 struct Goal {
   double low, high;
 };
 
 Goal goal_of(double top_p, double head, double tail, double unseen) {
-  constexpr double kRounding = 1e-10;  // 2^-53 times the longest vocabulary, and more
+  constexpr double kRounding = 1e-7;  // 2^-44, the unit of masses, times the longest vocabulary, and more
   const double low = head + tail * (1 - RoughMasses::kTailError);
   const double high = head + tail * (1 + RoughMasses::kTailError) + unseen;
   return {top_p * low * (1 - kRounding) - kRounding, top_p * high * (1 + kRounding) + kRounding};
@@ -265,23 +265,24 @@ void keep_top_p(std::vector<Candidate>& candidates, float p) {
   if (top_p >= 1.0 || candidates.size() <= 1) return;
   double max = -std::numeric_limits<double>::infinity();
   for (const Candidate& c : candidates) max = std::max(max, c.value);
-  // The order of summation is that of the ids, whatever top_k left behind.
-  std::sort(candidates.begin(), candidates.end(), [](auto& a, auto& b) { return a.id < b.id; });
-  double total = 0;
-  for (Candidate& c : candidates) total += c.mass = exact_exp(c.value - max);
-
+  std::uint64_t total = 0;
+  for (Candidate& c : candidates) {
+    const std::uint64_t units = mass_units(c.value - max);
+    c.mass = static_cast<double>(units);  // exact: at most 2^44
+    total += units;
+  }
   // Smallest prefix of the descending order whose mass reaches p: weighted selection. [lo, hi) is where the
   // boundary lies, everything before lo is kept and weighs `kept`.
-  const double goal = top_p * total;
-  double kept = 0;
+  const double goal = top_p * static_cast<double>(total);
+  std::uint64_t kept = 0;
   auto lo = candidates.begin();
   auto hi = candidates.end();
   while (hi - lo > 64) {
     auto mid = lo + (hi - lo) / 2;
     std::nth_element(lo, mid, hi, better<Candidate>);
-    double upper = 0;
-    for (auto it = lo; it != mid; ++it) upper += it->mass;
-    if (kept + upper >= goal) {
+    std::uint64_t upper = 0;
+    for (auto it = lo; it != mid; ++it) upper += static_cast<std::uint64_t>(it->mass);
+    if (static_cast<double>(kept + upper) >= goal) {
       hi = mid;
     } else {
       kept += upper;
@@ -290,7 +291,7 @@ void keep_top_p(std::vector<Candidate>& candidates, float p) {
   }
   std::sort(lo, hi, better<Candidate>);
   auto end = lo;
-  while (end != hi && kept < goal) kept += (end++)->mass;
+  while (end != hi && static_cast<double>(kept) < goal) kept += static_cast<std::uint64_t>((end++)->mass);
   if (end == candidates.begin()) ++end;
   candidates.erase(end, candidates.end());
 }

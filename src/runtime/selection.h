@@ -34,7 +34,7 @@ inline constexpr float kMasked = -std::numeric_limits<float>::infinity();
 struct Candidate {
   TokenId id = kNoToken;
   double value = 0;  ///< logit / temperature
-  double mass = 0;   ///< exp(value - max); set by the top_p functions
+  double mass = 0;   ///< exp(value - max), in keep_top_p() mass_units() of it; set by the top_p functions
 };
 
 /// The order of selection.

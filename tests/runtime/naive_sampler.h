@@ -157,32 +157,15 @@ class NaiveSampler {
     if (top_p >= 1.0 || candidates_.size() <= 1) return;
     double max = -std::numeric_limits<double>::infinity();
     for (const Candidate& c : candidates_) max = std::max(max, c.value);
-    // The order of summation is that of the ids, whatever top_k left behind.
-    std::sort(candidates_.begin(), candidates_.end(), [](auto& a, auto& b) { return a.id < b.id; });
-    double total = 0;
-    for (Candidate& c : candidates_) total += c.mass = runtime::exact_exp(c.value - max);
-
-    // Smallest prefix of the descending order whose mass reaches p: weighted selection. [lo, hi) is where the
-    // boundary lies, everything before lo is kept and weighs `kept`.
-    const double goal = top_p * total;
-    double kept = 0;
-    auto lo = candidates_.begin();
-    auto hi = candidates_.end();
-    while (hi - lo > 64) {
-      auto mid = lo + (hi - lo) / 2;
-      std::nth_element(lo, mid, hi, runtime::better<Candidate>);
-      double upper = 0;
-      for (auto it = lo; it != mid; ++it) upper += it->mass;
-      if (kept + upper >= goal) {
-        hi = mid;
-      } else {
-        kept += upper;
-        lo = mid;
-      }
-    }
-    std::sort(lo, hi, runtime::better<Candidate>);
-    auto end = lo;
-    while (end != hi && kept < goal) kept += (end++)->mass;
+    const auto units = [&](const Candidate& c) { return runtime::mass_units(c.value - max); };
+    std::uint64_t total = 0;
+    for (const Candidate& c : candidates_) total += units(c);
+    // Smallest prefix of the descending order whose mass reaches p.
+    const double goal = top_p * static_cast<double>(total);
+    std::sort(candidates_.begin(), candidates_.end(), runtime::better<Candidate>);
+    std::uint64_t kept = 0;
+    auto end = candidates_.begin();
+    while (end != candidates_.end() && static_cast<double>(kept) < goal) kept += units(*end++);
     if (end == candidates_.begin()) ++end;
     candidates_.erase(end, candidates_.end());
   }
