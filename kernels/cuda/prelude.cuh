@@ -75,6 +75,8 @@ BARG_DEVICE T shuffle_up(T v, int distance) {  ///< lanes below `distance` keep 
 BARG_DEVICE std::uint32_t ballot(bool v) { return __ballot_sync(0xffffffffu, v); }
 /// The number of the lowest bit that is set; one must be.
 BARG_DEVICE int lowest_bit(std::uint32_t mask) { return __ffs(static_cast<int>(mask)) - 1; }
+/// Of 0: 32.
+BARG_DEVICE int leading_zeros(std::uint32_t x) { return __clz(static_cast<int>(x)); }
 
 // Global memory.
 BARG_DEVICE Vec16 load16(const void* p) { return *static_cast<const Vec16*>(p); }
@@ -155,6 +157,8 @@ BARG_DEVICE void mma_16816(float (&d)[4], const std::uint32_t (&a)[4], const std
 BARG_DEVICE float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 BARG_DEVICE float bits_float(std::uint32_t b) { return __uint_as_float(b); }
 BARG_DEVICE std::uint32_t float_bits(float x) { return __float_as_uint(x); }
+BARG_DEVICE double bits_double(std::uint64_t b) { return __longlong_as_double(static_cast<long long>(b)); }
+BARG_DEVICE std::uint64_t double_bits(double x) { return static_cast<std::uint64_t>(__double_as_longlong(x)); }
 BARG_DEVICE float sqrt_rn(float x) { return __fsqrt_rn(x); }
 BARG_DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }
 BARG_DEVICE float half_to_float(std::uint16_t h) {
@@ -193,6 +197,9 @@ BARG_DEVICE std::uint32_t multiply_bfloat2(std::uint32_t a, std::uint32_t b) {
 // Between blocks of one launch.
 BARG_DEVICE std::int32_t atomic_add(std::int32_t* p, std::int32_t v) { return atomicAdd(p, v); }
 BARG_DEVICE std::uint32_t shared_atomic_add(std::uint32_t* shared, std::uint32_t v) { return atomicAdd(shared, v); }
+BARG_DEVICE void shared_atomic_add(std::uint64_t* shared, std::uint64_t v) {
+  atomicAdd(reinterpret_cast<unsigned long long*>(shared), static_cast<unsigned long long>(v));
+}
 /// Adds one to *counter and returns what was there. What the caller's block wrote before the sync_block() in front of
 /// this call is seen, by load_published() after a sync_block(), in the block whose call returns a later number.
 BARG_DEVICE std::int32_t publish_count(std::int32_t* counter) {

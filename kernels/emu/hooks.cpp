@@ -53,7 +53,8 @@ void* __tsan_memcpy(void* to, const void* from, std::size_t n) {
   seen(Access::kWrite, to, n, BARG_CALLER);
   return std::memcpy(to, from, n);
 }
-// Reference counts of the host's code that is compiled beside the kernels.
+// Reference counts and guards of statics of the host's code that is compiled beside the kernels.
+std::uint8_t __tsan_atomic8_load(const volatile std::uint8_t* p, int) { return __atomic_load_n(p, __ATOMIC_SEQ_CST); }
 std::uint32_t __tsan_atomic32_fetch_add(volatile std::uint32_t* p, std::uint32_t v, int) {
   return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST);
 }

@@ -648,6 +648,10 @@ std::uint32_t shared_atomic_add(std::uint32_t* shared, std::uint32_t v, Site whe
   *shared = old + v;
   return old;
 }
+void shared_atomic_add(std::uint64_t* shared, std::uint64_t v, Site where) {
+  emu::access(emu::Space::kShared, emu::Access::kAtomic, shared, 8, where);
+  *shared += v;
+}
 float load_published(const float* p, Site where) {
   emu::access(emu::Space::kGlobal, emu::Access::kRead, p, 4, where);
   return *p;

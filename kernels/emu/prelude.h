@@ -59,6 +59,7 @@ T shuffle_up(T v, int distance, Site where = Here::current()) {
 }
 inline std::uint32_t ballot(bool v, Site where = Here::current()) { return emu::ballot(v, where); }
 inline int lowest_bit(std::uint32_t mask) { return std::countr_zero(mask); }
+inline int leading_zeros(std::uint32_t x) { return std::countl_zero(x); }
 
 // Moved by the machine, not by the kernel's own code, so that the checker sees one access of 16 bytes.
 Vec16 load16(const void* p, Site where = Here::current());
@@ -94,6 +95,8 @@ void mma_16816(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (
 inline float fma(float a, float b, float c) { return ops::fma(a, b, c); }
 inline float bits_float(std::uint32_t b) { return ops::bits_float(b); }
 inline std::uint32_t float_bits(float x) { return ops::float_bits(x); }
+inline double bits_double(std::uint64_t b) { return std::bit_cast<double>(b); }
+inline std::uint64_t double_bits(double x) { return std::bit_cast<std::uint64_t>(x); }
 inline float sqrt_rn(float x) { return __builtin_sqrtf(x); }
 inline float divide(float a, float b) { return a / b; }
 inline float half_to_float(std::uint16_t h) { return ops::f16_to_f32(h); }
@@ -117,6 +120,7 @@ inline std::uint32_t multiply_bfloat2(std::uint32_t a, std::uint32_t b) {
 
 std::int32_t atomic_add(std::int32_t* p, std::int32_t v, Site where = Here::current());
 std::uint32_t shared_atomic_add(std::uint32_t* shared, std::uint32_t v, Site where = Here::current());
+void shared_atomic_add(std::uint64_t* shared, std::uint64_t v, Site where = Here::current());
 inline std::int32_t publish_count(std::int32_t* counter, Site where = Here::current()) {
   return emu::publish_count(counter, where);
 }
