@@ -1,6 +1,6 @@
 // Checkpoints of families with experts and latent attention, quantised: the same bits as a checkpoint that holds the
-// dequantised values. gpt-oss with MXFP4 experts, DeepSeek V3 in FP8 and in GPTQ, and as GGUF with one kv_b_proj in
-// blocks, which lies across the rows that the absorbed form needs.
+// dequantised values. gpt-oss with MXFP4 experts, and DeepSeek V3 in FP8, whose kv_b_proj lies across the rows that the
+// absorbed form needs.
 #include "math.h"
 #include "model/golden_checks.h"
 #include "model/hf_quant_builder.h"

@@ -425,6 +425,7 @@ TEST(HfQuantConfig, ZeroPointsThatBlocksCannotHold) {
 
 TEST(HfQuantConfig, TensorsThatDoNotFitTogetherAreNamed) {
   const std::string zeros(1 << 16, '\0'), ones(1 << 16, '\1');
+  const std::string twos = bytes_of(std::vector<std::int32_t>(64, 2));  // the first of the groups that are not there
   const auto i32 = [&](const char* name, std::vector<std::int64_t> shape, const std::string& data) {
     return view(name, "I32", 4, std::move(shape), data);
   };
@@ -448,6 +449,7 @@ TEST(HfQuantConfig, TensorsThatDoNotFitTogetherAreNamed) {
       {kGptq4,
        {q, z, f16("a.scales", {2, 16}), i32("a.g_idx", {64}, ones)},
        "tensor a.g_idx: it names a group"},
+      {kGptq4, {q, z, f16("a.scales", {2, 16}), i32("a.g_idx", {64}, twos)}, "tensor a.g_idx: it names a group"},
       {kGptq4,
        {q, z, f16("a.scales", {2, 16}), i32("a.g_idx", {63}, zeros)},
        "tensor a.g_idx: it is not one"},
