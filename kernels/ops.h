@@ -335,6 +335,18 @@ struct ExpertsParams {
   void* workspace;  ///< experts_workspace_bytes(rows, chosen, E, H, I, recipe)
 };
 
+/// What an expert that every row goes through gives, behind a gate of the row: with the sum by lanes as in
+/// rms_norm, s = 1 / (1 + exp(-sum_k x[r, k] weight[k])),  v = y[r, i] * s,  and out[r, i] = v, or += v.
+struct RowGateParams {
+  const float* x;       ///< [R, K] dense
+  const float* weight;  ///< [K]
+  std::int32_t width;   ///< K
+  const float* y;       ///< [R, N] dense
+  std::int32_t rows, dim;
+  float* out;  ///< [R, N] dense, or y where it is not added to
+  bool accumulate;
+};
+
 /// y[r, s] = W_s x[r, s] for every matrix s of a stack: a projection of each head by its own matrix.
 struct StackedLinearParams {
   PackedStack weight;
@@ -557,7 +569,7 @@ enum Feature : std::uint32_t {
   kFeatureNorms = 1,        ///< norm, add_scaled, scale_rows
   kFeatureActivations = 2,  ///< other activations than silu
   kFeatureSoftcap = 4,      ///< AttentionParams::softcap, scale_logits
-  kFeatureExperts = 8,      ///< route, experts
+  kFeatureExperts = 8,      ///< route, experts, row_gate
   kFeatureLatent = 16,      ///< stacked_linear, latent_write, latent_attention
   kFeatureSinks = 32,       ///< AttentionParams::sinks
   kFeatureRecurrent = 64,   ///< conv1d, delta_net, mamba2, gated_norm, sigmoid_mul
@@ -598,6 +610,7 @@ struct OpTable {
   void (*scale_logits)(Stream&, const ScaleLogitsParams&);
   void (*route)(Stream&, const RouteParams&);
   void (*experts)(Stream&, const ExpertsParams&);
+  void (*row_gate)(Stream&, const RowGateParams&);
   void (*stacked_linear)(Stream&, const StackedLinearParams&);
   void (*latent_write)(Stream&, const LatentWriteParams&);
   void (*latent_attention)(Stream&, const LatentAttentionParams&);

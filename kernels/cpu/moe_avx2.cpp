@@ -7,6 +7,7 @@ namespace barg::ops::cpu {
 
 void route_avx2(Stream& s, const RouteParams& p) { run_route(s, p); }
 void experts_avx2(Stream& s, const ExpertsParams& p) { run_experts(s, p, avx2_ops()); }
+void row_gate_avx2(Stream& s, const RowGateParams& p) { run_row_gate(s, p); }
 void stacked_linear_avx2(Stream& s, const StackedLinearParams& p) { run_stacked(s, p, avx2_ops()); }
 
 }  // namespace barg::ops::cpu

@@ -7,6 +7,7 @@ namespace barg::ops::cpu {
 
 void route_avx512(Stream& s, const RouteParams& p) { run_route(s, p); }
 void experts_avx512(Stream& s, const ExpertsParams& p) { run_experts(s, p, avx512_ops()); }
+void row_gate_avx512(Stream& s, const RowGateParams& p) { run_row_gate(s, p); }
 void stacked_linear_avx512(Stream& s, const StackedLinearParams& p) { run_stacked(s, p, avx512_ops()); }
 
 }  // namespace barg::ops::cpu

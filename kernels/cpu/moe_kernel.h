@@ -268,6 +268,32 @@ void run_experts(Stream& s, const ExpertsParams& p, const OpTable& ops) {
   }
 }
 
+// --- an expert behind a gate of the row ------------------------------------------------------------------
+
+float row_gate(const float* x, const float* weight, std::int32_t width) {
+  float lanes[kLanes] = {};
+  std::int32_t k = 0;
+  for (; k + kLanes <= width; k += kLanes) {
+    for (std::int32_t i = 0; i < kLanes; ++i) lanes[i] = fma(x[k + i], weight[k + i], lanes[i]);
+  }
+  for (std::int32_t i = 0; k + i < width; ++i) lanes[i] = fma(x[k + i], weight[k + i], lanes[i]);
+  return sigmoid(fold_lanes(lanes));
+}
+
+void run_row_gate(Stream& s, const RowGateParams& p) {
+  parallel_rows(s, p.rows, p.width + p.dim, [&](std::int32_t begin, std::int32_t end) {
+    for (std::int32_t r = begin; r < end; ++r) {
+      const float gate = row_gate(p.x + std::int64_t{r} * p.width, p.weight, p.width);
+      const float* y = p.y + std::int64_t{r} * p.dim;
+      float* out = p.out + std::int64_t{r} * p.dim;
+      for (std::int32_t i = 0; i < p.dim; ++i) {
+        const float v = y[i] * gate;
+        out[i] = p.accumulate ? out[i] + v : v;
+      }
+    }
+  });
+}
+
 // --- one matrix a head -----------------------------------------------------------------------------------
 
 void run_stacked(Stream& s, const StackedLinearParams& p, const OpTable& ops) {

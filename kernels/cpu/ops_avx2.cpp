@@ -144,6 +144,7 @@ const OpTable& avx2_ops() {
       .scale_logits = run_scale_logits,
       .route = route_avx2,
       .experts = experts_avx2,
+      .row_gate = row_gate_avx2,
       .stacked_linear = stacked_linear_avx2,
       .latent_write = latent_write_avx2,
       .latent_attention = latent_attention_avx2,

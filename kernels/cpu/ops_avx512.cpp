@@ -39,6 +39,7 @@ const OpTable& avx512_ops() {
     t.scale_logits = run_scale_logits;
     t.route = route_avx512;
     t.experts = experts_avx512;
+    t.row_gate = row_gate_avx512;
     t.stacked_linear = stacked_linear_avx512;
     t.latent_write = latent_write_avx512;
     t.latent_attention = latent_attention_avx512;

@@ -631,6 +631,7 @@ const OpTable& scalar_ops() {
       .scale_logits = scale_logits,
       .route = route_scalar,
       .experts = experts_scalar,
+      .row_gate = row_gate_scalar,
       .stacked_linear = stacked_linear_scalar,
       .latent_write = latent_write_scalar,
       .latent_attention = latent_attention_scalar,

@@ -75,6 +75,7 @@ std::uint64_t expert_parameters(const DecoderSpec& s) {
   const ExpertSpec& e = s.experts;
   const std::uint64_t h = u(s.hidden);
   std::uint64_t sum = u(e.count) * (h + 3 * h * u(e.ffn)) + 3 * h * u(e.shared_ffn);
+  if (e.shared_gate != SharedGate::kNone) sum += h;
   if (e.router_bias) sum += u(e.count);
   if (e.choice_bias) sum += u(e.count);
   if (e.bias) sum += u(e.count) * (2 * u(e.ffn) + h);
@@ -97,7 +98,14 @@ std::string spec_facts(const DecoderSpec& s) {
   for (const LayerSpec& l : s.layers) f.add(l.window).add(l.rope).add(l.mixer).add(l.feed);
   const ExpertSpec& e = s.experts;
   f.add(e.count).add(e.chosen).add(e.score).add(e.normalise).add(e.norm_epsilon).add(e.scale);
-  f.add(e.groups).add(e.kept_groups).add(e.group_top2).add(e.glu).add(e.alpha).add(e.limit).add(e.layout);
+  f.add(e.groups)
+      .add(e.kept_groups)
+      .add(e.group_top2)
+      .add(e.shared_gate)
+      .add(e.glu)
+      .add(e.alpha)
+      .add(e.limit)
+      .add(e.layout);
   const LatentSpec& latent = s.latent;
   f.add(latent.kv_rank).add(latent.rope_dim).add(latent.nope_dim).add(latent.norm_eps).add(latent.interleaved);
   f.add(s.attention_gate).add(s.attention_out_scale).add(s.feed_gate_scale).add(s.feed_out_scale);

@@ -84,12 +84,18 @@ enum class ExpertLayout : std::uint8_t {
   kFusedTransposed,  ///< ffn_gate_up_exps [E, H, 2I], gate and up by turns; ffn_down_exps [E, I, H]
 };
 
+/// What a row's result of the shared expert is multiplied by (ops::RowGateParams): ffn_gate_inp_shexp, [1, H]
+/// in Hugging Face files, [H] in GGUF.
+enum class SharedGate : std::uint8_t { kNone, kRow, kVector };
+
 /// The experts of the layers that have some, and how a row chooses among them (ops::RouteParams).
 struct ExpertSpec {
   std::int32_t count = 0;  ///< 0: the model has none
   std::int32_t chosen = 0;
   std::int32_t ffn = 0;         ///< width of one
   std::int32_t shared_ffn = 0;  ///< width of the one that every row goes through besides; 0: there is none
+  SharedGate shared_gate = SharedGate::kNone;
+  bool shared_fused = false;  ///< its tensors are called as a dense half's, ffn_up with gate, then up
   ops::RouterScore score = ops::RouterScore::kSoftmax;
   bool normalise = false;
   float norm_epsilon = 0;

@@ -19,14 +19,20 @@ constexpr Family kFamilies[] = {
     {"ministral3", "Mistral3ForConditionalGeneration", nullptr, ministral3_from_hf, nullptr},
     {"qwen2", "Qwen2ForCausalLM", "qwen2", qwen2_from_hf, qwen2_from_gguf},
     {"qwen3", "Qwen3ForCausalLM", "qwen3", qwen3_from_hf, qwen3_from_gguf},
-    {"qwen35", "Qwen3_5ForCausalLM", nullptr, qwen35_from_hf, nullptr, &kQwen35Names},
+    {"qwen3-next", "Qwen3NextForCausalLM", "qwen3next", qwen3_next_from_hf, qwen3_next_from_gguf,
+     &kQwen35Names},
+    {"qwen35", "Qwen3_5ForCausalLM", "qwen35", qwen35_from_hf, qwen35_from_gguf, &kQwen35Names},
     {"qwen35", "Qwen3_5ForConditionalGeneration", nullptr, qwen35_from_hf, nullptr, &kQwen35Names},
-    {"mamba2", "Mamba2ForCausalLM", nullptr, mamba2_from_hf, nullptr, &kMamba2Names},
+    {"qwen35-moe", "Qwen3_5MoeForCausalLM", "qwen35moe", qwen35_moe_from_hf, qwen35_moe_from_gguf,
+     &kQwen35Names},
+    {"qwen35-moe", "Qwen3_5MoeForConditionalGeneration", nullptr, qwen35_moe_from_hf, nullptr, &kQwen35Names},
+    {"mamba2", "Mamba2ForCausalLM", "mamba2", mamba2_from_hf, mamba2_from_gguf, &kMamba2Names},
     {"bamba", "BambaForCausalLM", nullptr, bamba_from_hf, nullptr, &kBambaNames},
-    {"granite-hybrid", "GraniteMoeHybridForCausalLM", nullptr, granite_hybrid_from_hf, nullptr,
-     &kGraniteHybridNames},
-    {"falcon-h1", "FalconH1ForCausalLM", nullptr, falcon_h1_from_hf, nullptr, &kFalconH1Names},
-    {"lfm2", "Lfm2ForCausalLM", nullptr, lfm2_from_hf, nullptr, &kLfm2Names},
+    {"granite-hybrid", "GraniteMoeHybridForCausalLM", "granitehybrid", granite_hybrid_from_hf,
+     granite_hybrid_from_gguf, &kGraniteHybridNames},
+    {"falcon-h1", "FalconH1ForCausalLM", "falcon-h1", falcon_h1_from_hf, falcon_h1_from_gguf, &kFalconH1Names,
+     &kFalconH1GgufNames},
+    {"lfm2", "Lfm2ForCausalLM", "lfm2", lfm2_from_hf, lfm2_from_gguf, &kLfm2Names, &kLfm2GgufNames},
     {"gemma", "GemmaForCausalLM", "gemma", gemma_from_hf, gemma_from_gguf},
     {"gemma2", "Gemma2ForCausalLM", "gemma2", gemma2_from_hf, gemma2_from_gguf, &kGemmaNames},
     {"gemma3", "Gemma3ForCausalLM", "gemma3", gemma3_from_hf, gemma3_from_gguf, &kGemmaNames},
@@ -144,9 +150,17 @@ struct TensorList {
         }
     }
     if (e.shared_ffn == 0) return;
-    matrix("ffn_gate_shexp", e.shared_ffn, h, false);
-    matrix("ffn_up_shexp", e.shared_ffn, h, false);
-    matrix("ffn_down_shexp", h, e.shared_ffn, false);
+    if (e.shared_fused) {
+      matrix("ffn_up", 2 * std::int64_t{e.shared_ffn}, h, false);
+      matrix("ffn_down", h, e.shared_ffn, false);
+    } else {
+      matrix("ffn_gate_shexp", e.shared_ffn, h, false);
+      matrix("ffn_up_shexp", e.shared_ffn, h, false);
+      matrix("ffn_down_shexp", h, e.shared_ffn, false);
+    }
+    const char* const gate = "ffn_gate_inp_shexp.weight";
+    if (e.shared_gate == SharedGate::kRow) out.push_back({blk + gate, {1, h}});
+    if (e.shared_gate == SharedGate::kVector) out.push_back({blk + gate, {h}});
   }
   void dense() {
     const std::int64_t i = s.ffn;
@@ -179,10 +193,11 @@ struct TensorList {
   }
   void recurrent(MixerKind kind) {
     const RecurrentSpec& r = s.recurrent;
+    const RecurrentNames names = recurrent_names(kind);
     const std::int64_t h = s.hidden, inner = r.inner(), width = recurrent_in_width(kind, r);
     switch (r.in_rows) {
       case InRows::kOne:
-        matrix("ssm_in", width, h, r.in_bias);
+        matrix(names.in, width, h, r.in_bias);
         break;
       case InRows::kApart:
         matrix("attn_qkv", r.channels, h, r.in_bias);
@@ -194,20 +209,56 @@ struct TensorList {
         matrix("ssm_in", r.channels + inner, h, r.in_bias);
         matrix("ssm_ba", 2 * std::int64_t{r.heads}, h, r.in_bias);
         break;
+      case InRows::kGatesByGroup:
+        matrix("attn_qkv", r.channels, h, r.in_bias);
+        matrix("attn_gate", inner, h, r.in_bias);
+        matrix("ssm_ba", 2 * std::int64_t{r.heads}, h, r.in_bias);
+        break;
     }
-    matrix("ssm_out", h, inner, r.out_bias);
-    out.push_back({blk + "ssm_conv1d.weight", {r.channels, 1, r.kernel}});
-    if (r.conv_bias) out.push_back({blk + "ssm_conv1d.bias", {r.channels}});
-    if (r.heads == 0) return;
-    for (const char* name : {"ssm.A_log", "ssm.dt_bias"}) out.push_back({blk + name, {r.heads}});
-    if (kind != MixerKind::kDeltaNet) out.push_back({blk + "ssm.D", {r.heads}});
-    if (r.norm) out.push_back({blk + "ssm_norm.weight", {r.shared_norm ? inner / r.norm_groups : inner}});
+    matrix(names.out, h, inner, r.out_bias);
+    const std::string conv = blk + names.conv;
+    out.push_back({conv + ".weight", {r.channels, 1, r.kernel}});
+    if (r.converted) out.back().shape = {r.channels, r.kernel};
+    if (r.conv_bias) out.push_back({conv + ".bias", {r.channels}});
+    if (r.heads > 0) recurrence(kind);
+  }
+  /// Of the heads.
+  void recurrence(MixerKind kind) {
+    const RecurrentSpec& r = s.recurrent;
+    const bool mamba = kind != MixerKind::kDeltaNet;
+    const std::int64_t part = r.inner() / r.norm_groups;
+    using Shape = std::vector<std::int64_t>;
+    const Shape heads = r.converted && mamba ? Shape{r.heads, 1} : Shape{r.heads};
+    out.push_back({blk + "ssm_a", heads});
+    out.push_back({blk + "ssm_dt.bias", {r.heads}});
+    if (mamba) out.push_back({blk + "ssm_d", heads});
+    if (!r.norm) return;
+    const Shape whole = r.converted ? Shape{r.norm_groups, part} : Shape{r.inner()};
+    out.push_back({blk + "ssm_norm.weight", r.shared_norm ? Shape{part} : whole});
   }
 };
 
 }  // namespace
 
 std::span<const Family> families() { return kFamilies; }
+
+std::string translate_name(TensorNames rows, std::string_view name) {
+  for (const TensorName& row : rows) {
+    const std::size_t star = row.file.find('*');
+    if (star == row.file.npos) {
+      if (name == row.file) return std::string(row.canonical);
+      continue;
+    }
+    const std::string_view head = row.file.substr(0, star), tail = row.file.substr(star + 1);
+    if (name.size() <= head.size() + tail.size() || !name.starts_with(head) || !name.ends_with(tail))
+      continue;
+    const std::string_view number = name.substr(head.size(), name.size() - head.size() - tail.size());
+    if (number.find_first_not_of("0123456789") != number.npos) continue;
+    std::string out(row.canonical);
+    return out.replace(out.find('*'), 1, number);
+  }
+  return {};
+}
 
 const Family* find_hf_family(std::string_view architecture) {
   for (const Family& f : kFamilies) {
@@ -282,11 +333,11 @@ Result<void> check_no_more_tensors(const DecoderSpec& spec, const ModelFiles& fi
     std::from_chars(name.data() + std::strlen("blk."), name.data() + name.size(), layer);
     return layer >= spec.num_layers && layer < spec.num_layers + spec.skipped_layers;
   };
-  for (const Tensor& t : files.tensors()) {
-    if (t.name.starts_with("blk.") && !known.contains(t.name) && !skipped(t.name)) {
-      return fail(ErrorCode::kUnsupported, "tensor " + printable(t.name) + " is not part of a " +
-                                               spec.family + " model of " + std::to_string(spec.num_layers) +
-                                               " layers");
+  for (const auto& [name, index] : files.by_canonical_name()) {
+    if (name.starts_with("blk.") && !known.contains(name) && !skipped(name)) {
+      return fail(ErrorCode::kUnsupported, "tensor " + printable(files.tensors()[index].name) +
+                                               " is not part of a " + spec.family + " model of " +
+                                               std::to_string(spec.num_layers) + " layers");
     }
   }
   return {};

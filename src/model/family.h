@@ -27,12 +27,16 @@ struct FamilyInput {
 
 using SpecBuilder = Result<DecoderSpec> (*)(const FamilyInput& input);
 
-/// A Hugging Face name inside of a layer without its last part ("self_attn.q_proj") and the canonical one
-/// ("attn_q"). A `*` stands for a number, the same in both.
+/// A Hugging Face name inside of a layer, without its last part ("self_attn.q_proj") or whole
+/// ("linear_attn.A_log"), and the canonical one ("attn_q", "ssm_a"). Of GGUF, whole names ("blk.*.ffn_norm").
+/// A `*` stands for a number, the same in both.
 struct TensorName {
-  std::string_view hf, canonical;
+  std::string_view file, canonical;
 };
 using TensorNames = std::span<const TensorName>;
+
+/// `name` by the first row that matches; empty if none does.
+std::string translate_name(TensorNames rows, std::string_view name);
 
 struct Family {
   const char* name;               ///< "llama"
@@ -41,6 +45,7 @@ struct Family {
   SpecBuilder from_hf;
   SpecBuilder from_gguf;
   const TensorNames* hf_names = nullptr;  ///< where they differ from the usual ones (hf_model.cpp)
+  const TensorNames* gguf_names = nullptr;
 };
 
 std::span<const Family> families();
@@ -66,6 +71,7 @@ struct HfShape {
   std::string_view eps_key = "rms_norm_eps";
   double eps = 1e-6;
   std::int32_t head_dim = 0;  ///< 0: hidden_size / num_attention_heads
+  std::string_view ffn_key = "intermediate_size";
   std::string_view activation_key = "hidden_act";
   ops::Activation activation = ops::Activation::kSilu;
   HfRope rope = {};
@@ -73,10 +79,12 @@ struct HfShape {
 
 struct GgufShape {
   std::string_view eps_key = "attention.layer_norm_rms_epsilon";
+  std::string_view ffn_key = "feed_forward_length";
   bool interleaved = false;     ///< q and k rows of the file (ggml's NORM rope)
   std::int32_t full_every = 0;  ///< of layers with a window, each such is without (1-based); 0: none is
   std::span<const std::string_view> knows = {};  ///< keys that the family reads and others must not have
   std::int32_t head_dim = 0;  ///< > 0: of the rotated heads, instead of what the keys say
+  bool some_attend = false;   ///< attention.head_count_kv is 0 for layers without attention
 };
 
 /// Sizes, eps, rope, biases and layers common to llama-like families.
@@ -103,6 +111,19 @@ struct MixerName {
 };
 std::vector<LayerSpec> mixers_from_hf(const FamilyInput& input, std::int32_t num_layers,
                                       std::span<const MixerName> mixers, std::vector<LayerSpec> usual);
+/// Of a GGUF file that keeps attention.head_count_kv by layer: gives `mixer` to the layers that have none,
+/// and reads anew what the first layer with attention says of its tensors.
+void mixers_from_gguf(const FamilyInput& input, DecoderSpec& spec, MixerKind mixer);
+/// The same where a list says which layers are recurrent, or every n-th is not.
+void mixers_by_interval_from_gguf(const FamilyInput& input, DecoderSpec& spec, MixerKind mixer);
+/// Cuts off the layers for the prediction of further tokens.
+void drop_prediction_layers(const FamilyInput& input, DecoderSpec& spec);
+/// Rows of token_embd, against what the metadata say of the vocabulary.
+std::int32_t vocab_rows_from_gguf(const FamilyInput& input);
+/// "blk.N." of the first layer with such a mixer; empty if there is none.
+std::string first_layer_with(const DecoderSpec& spec, bool (*has)(MixerKind));
+/// Multipliers of Granite.
+void granite_scales_from_gguf(const FamilyInput& input, DecoderSpec& spec);
 /// Sizes of Mamba-2 layers; `prefix` is "mamba_" or "", `inner` their width (0: expand * hidden).
 RecurrentSpec mamba2_sizes_from_hf(const FamilyInput& input, std::int32_t hidden, bool prefixed,
                                    std::int32_t inner = 0);
@@ -154,17 +175,27 @@ Result<DecoderSpec> glm4_moe_from_gguf(const FamilyInput& input);
 Result<DecoderSpec> deepseek_v2_from_hf(const FamilyInput& input);
 Result<DecoderSpec> deepseek_v3_from_hf(const FamilyInput& input);
 Result<DecoderSpec> deepseek2_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> qwen3_next_from_hf(const FamilyInput& input);
+Result<DecoderSpec> qwen3_next_from_gguf(const FamilyInput& input);
 Result<DecoderSpec> qwen35_from_hf(const FamilyInput& input);
+Result<DecoderSpec> qwen35_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> qwen35_moe_from_hf(const FamilyInput& input);
+Result<DecoderSpec> qwen35_moe_from_gguf(const FamilyInput& input);
 Result<DecoderSpec> mamba2_from_hf(const FamilyInput& input);
+Result<DecoderSpec> mamba2_from_gguf(const FamilyInput& input);
 Result<DecoderSpec> bamba_from_hf(const FamilyInput& input);
 Result<DecoderSpec> granite_hybrid_from_hf(const FamilyInput& input);
+Result<DecoderSpec> granite_hybrid_from_gguf(const FamilyInput& input);
 Result<DecoderSpec> falcon_h1_from_hf(const FamilyInput& input);
+Result<DecoderSpec> falcon_h1_from_gguf(const FamilyInput& input);
 Result<DecoderSpec> lfm2_from_hf(const FamilyInput& input);
+Result<DecoderSpec> lfm2_from_gguf(const FamilyInput& input);
 Result<DecoderSpec> stablelm_from_hf(const FamilyInput& input);
 Result<DecoderSpec> stablelm_from_gguf(const FamilyInput& input);
 extern const TensorNames kGemmaNames, kOlmo2Names, kGlm4Names, kStableLmNames;
 extern const TensorNames kQwen35Names, kMamba2Names, kBambaNames, kGraniteHybridNames, kFalconH1Names,
     kLfm2Names;
+extern const TensorNames kFalconH1GgufNames, kLfm2GgufNames;
 
 /// Every tensor the spec needs, by canonical name with its shape.
 struct RequiredTensor {
@@ -174,7 +205,7 @@ struct RequiredTensor {
 std::vector<RequiredTensor> required_tensors(const DecoderSpec& spec);
 /// Fails on the first tensor that is missing or misshapen.
 Result<void> check_tensors(const DecoderSpec& spec, const ModelFiles& files);
-/// Fails on the first tensor of a layer ("blk.") that the spec has no use for: a graph that reads it is
+/// Fails on a tensor of a layer ("blk.") that the spec has no use for: a graph that reads it is
 /// another one. For GGUF; Hugging Face checkpoints keep left-overs such as rotary_emb.inv_freq.
 Result<void> check_no_more_tensors(const DecoderSpec& spec, const ModelFiles& files);
 

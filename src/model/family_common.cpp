@@ -92,7 +92,8 @@ std::int32_t rows_of(const ModelFiles& files, const char* name) {
   return static_cast<std::int32_t>(t->shape[0]);
 }
 
-/// Rows of the embedding, against what the metadata say about the vocabulary.
+}  // namespace
+
 std::int32_t vocab_rows_from_gguf(const FamilyInput& in) {
   const std::int32_t rows = rows_of(in.files, "token_embd.weight");
   if (rows <= 0) {
@@ -113,14 +114,98 @@ std::int32_t vocab_rows_from_gguf(const FamilyInput& in) {
   return rows;
 }
 
-/// Whether one of the projections has a bias in the first layer; then check_tensors wants it of all of them.
-bool any_bias(const ModelFiles& files, std::initializer_list<const char*> names) {
-  return std::any_of(names.begin(), names.end(), [&](const char* name) {
-    return files.find(std::string("blk.0.") + name + ".bias") != nullptr;
-  });
+namespace {
+
+/// Whether one of a layer's projections has a bias; then check_tensors wants it of all layers.
+bool any_bias(const ModelFiles& files, const std::string& blk, std::initializer_list<const char*> names) {
+  return std::any_of(names.begin(), names.end(),
+                     [&](const char* name) { return files.find(blk + name + ".bias") != nullptr; });
+}
+
+/// How the file stores attention, as its first layer with attention does.
+void attention_form_from_gguf(const FamilyInput& in, DecoderSpec& s) {
+  const std::string blk = first_layer_with(s, has_attention);
+  if (blk.empty()) return;
+  s.fused_qkv = in.files.find(blk + "attn_qkv.weight") != nullptr;
+  s.qkv_bias = any_bias(in.files, blk, {"attn_q", "attn_k", "attn_v", "attn_qkv"});
+  s.o_bias = any_bias(in.files, blk, {"attn_output"});
+}
+
+/// One number a layer, or one for all; empty behind a problem.
+std::vector<std::int64_t> numbers_by_layer(const FamilyInput& in, std::string_view key,
+                                           std::int32_t num_layers, std::int64_t high) {
+  const std::string name = in.fields.full_name(key);
+  const auto bad = [&](const std::string& message) {
+    in.fields.refuse(ErrorCode::kBadFile, "metadata key " + name + message, key);
+    return std::vector<std::int64_t>();
+  };
+  const auto read = in.gguf->integers(name);
+  if (!read) {
+    in.fields.refuse(read.error().code, read.error().message, key);
+    return {};
+  }
+  if (!*read) return bad(" is missing");
+  std::vector<std::int64_t> values = **read;
+  if (values.size() == 1) values.assign(static_cast<std::size_t>(num_layers), values[0]);
+  if (values.size() != static_cast<std::size_t>(num_layers)) return bad(" has no entry for each layer");
+  const auto out = [&](std::int64_t v) { return v < 0 || v > high; };
+  if (std::any_of(values.begin(), values.end(), out)) return bad(" is out of range");
+  return values;
+}
+
+constexpr std::string_view kKvHeads = "attention.head_count_kv";
+
+/// Of the layers that attend, which must have equally many.
+std::int32_t kv_heads_of_some(const FamilyInput& in, std::int32_t num_layers) {
+  std::int64_t heads = 0;
+  for (const std::int64_t n : numbers_by_layer(in, kKvHeads, num_layers, kMaxHeads)) {
+    if (n != 0 && heads != 0 && n != heads) {
+      in.fields.refuse(ErrorCode::kUnsupported,
+                       "metadata key " + in.fields.full_name(kKvHeads) +
+                           " differs between layers with attention, which is not supported yet",
+                       kKvHeads);
+    }
+    heads = std::max(heads, n);
+  }
+  return static_cast<std::int32_t>(std::max<std::int64_t>(heads, 1));
 }
 
 }  // namespace
+
+std::string first_layer_with(const DecoderSpec& s, bool (*has)(MixerKind)) {
+  for (std::size_t i = 0; i < s.layers.size(); ++i) {
+    if (has(s.layers[i].mixer)) return "blk." + std::to_string(i) + ".";
+  }
+  return {};
+}
+
+void mixers_from_gguf(const FamilyInput& in, DecoderSpec& s, MixerKind mixer) {
+  const auto heads = numbers_by_layer(in, kKvHeads, s.num_layers, kMaxHeads);
+  for (std::size_t i = 0; i < heads.size(); ++i) {
+    if (heads[i] == 0) s.layers[i].mixer = mixer;
+  }
+  attention_form_from_gguf(in, s);
+}
+
+void mixers_by_interval_from_gguf(const FamilyInput& in, DecoderSpec& s, MixerKind mixer) {
+  static constexpr std::string_view kList = "attention.recurrent_layers";
+  const auto every = in.fields.integer("full_attention_interval", 1, kMaxLayers, 4);
+  std::vector<std::int64_t> recurrent;
+  for (std::int32_t i = 0; i < s.num_layers; ++i) recurrent.push_back((i + 1) % every != 0);
+  // The list has entries for the layers that predict further tokens too.
+  if (in.fields.has(kList)) recurrent = numbers_by_layer(in, kList, s.num_layers + s.skipped_layers, 1);
+  for (std::size_t i = 0; i < s.layers.size() && i < recurrent.size(); ++i) {
+    if (recurrent[i] != 0) s.layers[i].mixer = mixer;
+  }
+  attention_form_from_gguf(in, s);
+}
+
+void drop_prediction_layers(const FamilyInput& in, DecoderSpec& s) {
+  s.skipped_layers =
+      static_cast<std::int32_t>(in.fields.integer("nextn_predict_layers", 0, s.num_layers - 1, 0));
+  s.num_layers -= s.skipped_layers;
+  s.layers.resize(static_cast<std::size_t>(s.num_layers));
+}
 
 void refuse_value(FieldReader& f, std::string_view key, const std::string& value, const char* known) {
   f.refuse(ErrorCode::kUnsupported,
@@ -495,7 +580,7 @@ Result<DecoderSpec> llama_like_from_hf(const FamilyInput& in, const HfShape& sha
   }
   const std::int32_t usual = shape.head_dim > 0 ? shape.head_dim : s.hidden / s.num_q_heads;
   s.head_dim = static_cast<std::int32_t>(f.integer("head_dim", 2, kMaxHeadDim, usual));
-  s.ffn = static_cast<std::int32_t>(f.integer("intermediate_size", 1, kMaxFfn));
+  s.ffn = static_cast<std::int32_t>(f.integer(shape.ffn_key, 1, kMaxFfn));
   s.vocab_rows = static_cast<std::int32_t>(f.integer("vocab_size", 1, kMaxVocab));
   s.max_positions = static_cast<std::int32_t>(f.integer("max_position_embeddings", 1, kMaxPositions, 2048));
   s.norm.eps = static_cast<float>(f.real(shape.eps_key, 1e-20, 1, shape.eps));
@@ -515,8 +600,9 @@ Result<DecoderSpec> llama_like_from_gguf(const FamilyInput& in, const GgufShape&
   s.hidden = static_cast<std::int32_t>(f.integer("embedding_length", 1, kMaxHidden));
   s.num_layers = static_cast<std::int32_t>(f.integer("block_count", 1, kMaxLayers));
   s.num_q_heads = static_cast<std::int32_t>(f.integer("attention.head_count", 1, kMaxHeads));
-  s.num_kv_heads =
-      static_cast<std::int32_t>(f.integer("attention.head_count_kv", 1, kMaxHeads, s.num_q_heads));
+  s.num_kv_heads = shape.some_attend
+                       ? kv_heads_of_some(in, s.num_layers)
+                       : static_cast<std::int32_t>(f.integer(kKvHeads, 1, kMaxHeads, s.num_q_heads));
   if (!f.has("attention.key_length") && shape.head_dim == 0 && s.hidden % s.num_q_heads != 0) {
     f.refuse(
         ErrorCode::kBadFile,
@@ -533,7 +619,7 @@ Result<DecoderSpec> llama_like_from_gguf(const FamilyInput& in, const GgufShape&
              "attention.value_length differs from attention.key_length, which is not supported yet",
              "attention.value_length");
   }
-  s.ffn = static_cast<std::int32_t>(f.integer("feed_forward_length", 1, kMaxFfn));
+  s.ffn = static_cast<std::int32_t>(f.integer(shape.ffn_key, 1, kMaxFfn));
   s.max_positions = static_cast<std::int32_t>(f.integer("context_length", 1, kMaxPositions));
   s.norm.eps = static_cast<float>(f.real(shape.eps_key, 1e-20, 1));
   check_heads(f, s, "attention.head_count", "attention.head_count_kv", "attention.key_length");
@@ -546,11 +632,9 @@ Result<DecoderSpec> llama_like_from_gguf(const FamilyInput& in, const GgufShape&
   if (shape.interleaved) s.interleaved_qk = s.ropes[0].rotary_dim;
   const auto window = static_cast<std::int32_t>(f.integer("attention.sliding_window", 0, kMaxPositions, 0));
   s.layers = layers_from_gguf(in, s.num_layers, window, shape.full_every);
-  s.fused_qkv = in.files.find("blk.0.attn_qkv.weight") != nullptr;
+  attention_form_from_gguf(in, s);
   s.fused_gate_up = in.files.find("blk.0.ffn_gate.weight") == nullptr;
-  s.qkv_bias = any_bias(in.files, {"attn_q", "attn_k", "attn_v", "attn_qkv"});
-  s.o_bias = any_bias(in.files, {"attn_output"});
-  s.mlp_bias = any_bias(in.files, {"ffn_gate", "ffn_up", "ffn_down"});
+  s.mlp_bias = any_bias(in.files, "blk.0.", {"ffn_gate", "ffn_up", "ffn_down"});
   if (f.error()) return std::unexpected(*f.error());
   return s;
 }

@@ -17,15 +17,19 @@ Result<DecoderSpec> granite_from_hf(const FamilyInput& in) {
   return s;
 }
 
+void granite_scales_from_gguf(const FamilyInput& in, DecoderSpec& s) {
+  FieldReader& f = in.fields;
+  s.embedding_scale = static_cast<float>(f.real("embedding_scale", 1e-6, 1e6, 1.0));
+  s.residual_scale = static_cast<float>(f.real("residual_scale", 1e-6, 1e6, 1.0));
+  s.logit_scale = static_cast<float>(1.0 / f.real("logit_scale", 1e-6, 1e6, 1.0));
+}
+
 Result<DecoderSpec> granite_from_gguf(const FamilyInput& in) {
   static constexpr std::string_view kKnows[] = {"embedding_scale", "residual_scale", "logit_scale"};
   auto s = llama_like_from_gguf(in, {.interleaved = true, .knows = kKnows});
   if (!s) return s;
-  FieldReader& f = in.fields;
-  s->embedding_scale = static_cast<float>(f.real("embedding_scale", 1e-6, 1e6, 1.0));
-  s->residual_scale = static_cast<float>(f.real("residual_scale", 1e-6, 1e6, 1.0));
-  s->logit_scale = static_cast<float>(1.0 / f.real("logit_scale", 1e-6, 1e6, 1.0));
-  if (f.error()) return std::unexpected(*f.error());
+  granite_scales_from_gguf(in, *s);
+  if (in.fields.error()) return std::unexpected(*in.fields.error());
   return s;
 }
 

@@ -5,13 +5,14 @@ namespace barg::model {
 namespace {
 
 constexpr TensorName kNames[] = {
-    {"operator_norm", "attn_norm"},          {"ffn_norm", "ffn_norm"},
-    {"feed_forward.w1", "ffn_gate"},         {"feed_forward.w3", "ffn_up"},
-    {"feed_forward.w2", "ffn_down"},         {"self_attn.q_layernorm", "attn_q_norm"},
+    {"operator_norm", "attn_norm"},           {"ffn_norm", "ffn_norm"},
+    {"feed_forward.w1", "ffn_gate"},          {"feed_forward.w3", "ffn_up"},
+    {"feed_forward.w2", "ffn_down"},          {"self_attn.q_layernorm", "attn_q_norm"},
     {"self_attn.k_layernorm", "attn_k_norm"}, {"self_attn.out_proj", "attn_output"},
-    {"conv.in_proj", "ssm_in"},              {"conv.conv", "ssm_conv1d"},
-    {"conv.out_proj", "ssm_out"},
+    {"conv.in_proj", "shortconv.in_proj"},    {"conv.conv", "shortconv.conv"},
+    {"conv.out_proj", "shortconv.out_proj"},
 };
+constexpr TensorName kGgufNames[] = {{"token_embd_norm.weight", "output_norm.weight"}};
 
 /// The width that the file's tensors have, of the one that the config names.
 std::int32_t feed_forward_width(FieldReader& f, std::int32_t named) {
@@ -38,7 +39,7 @@ std::vector<LayerSpec> usual_layers(const FamilyInput& in, std::int32_t num_laye
 
 }  // namespace
 
-const TensorNames kLfm2Names = kNames;
+const TensorNames kLfm2Names = kNames, kLfm2GgufNames = kGgufNames;
 
 Result<DecoderSpec> lfm2_from_hf(const FamilyInput& in) {
   static constexpr MixerName kMixers[] = {{"conv", MixerKind::kConv}};
@@ -54,6 +55,24 @@ Result<DecoderSpec> lfm2_from_hf(const FamilyInput& in) {
   r.conv_bias = r.in_bias = r.out_bias = f.boolean("conv_bias", false);
   s->layers = mixers_from_hf(in, s->num_layers, kMixers, usual_layers(in, s->num_layers));
   if (f.error()) return std::unexpected(*f.error());
+  return s;
+}
+
+Result<DecoderSpec> lfm2_from_gguf(const FamilyInput& in) {
+  auto s = llama_like_from_gguf(in, {.some_attend = true});
+  if (!s) return s;
+  s->qk_norm = QkNorm::kHeads;
+  mixers_from_gguf(in, *s, MixerKind::kConv);
+  RecurrentSpec& r = s->recurrent;
+  r.kernel = static_cast<std::int32_t>(in.fields.integer("shortconv.l_cache", 2, ops::kMaxConvKernel));
+  r.channels = s->hidden;
+  r.converted = true;
+  const std::string conv = first_layer_with(*s, has_state) + "shortconv.";
+  const auto has_bias = [&](const char* name) { return in.files.find(conv + name + ".bias") != nullptr; };
+  r.conv_bias = has_bias("conv");
+  r.in_bias = has_bias("in_proj");
+  r.out_bias = has_bias("out_proj");
+  if (in.fields.error()) return std::unexpected(*in.fields.error());
   return s;
 }
 

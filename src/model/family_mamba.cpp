@@ -1,32 +1,53 @@
-// Mamba-2 alone, and between or beside layers of attention: Bamba, Granite 4 (dense), Falcon-H1.
+// Mamba-2 alone, and between or beside layers of attention: Bamba, Granite 4 (also with experts), Falcon-H1.
 #include <array>
 #include <cmath>
 #include <limits>
 
 #include "model/family.h"
+#include "model/moe_family.h"
 
 namespace barg::model {
 namespace {
 
-constexpr std::int64_t kMost = 1 << 16;  // heads, and numbers of a head
+constexpr std::int64_t kMost = 1 << 16;     // heads
+constexpr std::int64_t kMostOfHead = 1024;  // numbers
+constexpr std::int64_t kMaxFfn = 1 << 24;
 
 constexpr TensorName kMamba2Rows[] = {
-    {"norm", "attn_norm"},           {"mixer.in_proj", "ssm_in"}, {"mixer.conv1d", "ssm_conv1d"},
-    {"mixer.norm", "ssm_norm"},      {"mixer.out_proj", "ssm_out"}, {"mixer", "ssm"},
+    {"norm", "attn_norm"},
+    {"mixer.in_proj", "ssm_in"},
+    {"mixer.conv1d", "ssm_conv1d"},
+    {"mixer.norm", "ssm_norm"},
+    {"mixer.out_proj", "ssm_out"},
+    {"mixer.A_log", "ssm_a"},
+    {"mixer.dt_bias", "ssm_dt.bias"},
+    {"mixer.D", "ssm_d"},
 };
 constexpr TensorName kBambaRows[] = {
-    {"pre_ff_layernorm", "ffn_norm"},     {"feed_forward.gate_proj", "ffn_gate"},
-    {"feed_forward.up_proj", "ffn_up"},   {"feed_forward.down_proj", "ffn_down"},
-    {"mamba.in_proj", "ssm_in"},          {"mamba.conv1d", "ssm_conv1d"},
-    {"mamba.norm", "ssm_norm"},           {"mamba.out_proj", "ssm_out"},
-    {"mamba", "ssm"},
+    {"pre_ff_layernorm", "ffn_norm"},
+    {"feed_forward.gate_proj", "ffn_gate"},
+    {"feed_forward.up_proj", "ffn_up"},
+    {"feed_forward.down_proj", "ffn_down"},
+    {"mamba.in_proj", "ssm_in"},
+    {"mamba.conv1d", "ssm_conv1d"},
+    {"mamba.norm", "ssm_norm"},
+    {"mamba.out_proj", "ssm_out"},
+    {"mamba.A_log", "ssm_a"},
+    {"mamba.dt_bias", "ssm_dt.bias"},
+    {"mamba.D", "ssm_d"},
 };
 constexpr TensorName kGraniteRows[] = {
-    {"shared_mlp.input_linear", "ffn_up"}, {"shared_mlp.output_linear", "ffn_down"},
-    {"mamba.in_proj", "ssm_in"},           {"mamba.conv1d", "ssm_conv1d"},
-    {"mamba.norm", "ssm_norm"},            {"mamba.out_proj", "ssm_out"},
-    {"mamba", "ssm"},
+    {"shared_mlp.input_linear", "ffn_up"},
+    {"shared_mlp.output_linear", "ffn_down"},
+    {"mamba.in_proj", "ssm_in"},
+    {"mamba.conv1d", "ssm_conv1d"},
+    {"mamba.norm", "ssm_norm"},
+    {"mamba.out_proj", "ssm_out"},
+    {"mamba.A_log", "ssm_a"},
+    {"mamba.dt_bias", "ssm_dt.bias"},
+    {"mamba.D", "ssm_d"},
 };
+constexpr TensorName kFalconGgufRows[] = {{"blk.*.ffn_norm", "blk.*.ffn_norm.weight"}};
 
 /// A bound of `time_step_limit`: a number, or infinity as transformers 5 writes it.
 float time_limit(FieldReader& f, const Json& v) {
@@ -61,10 +82,65 @@ float scale_of(FieldReader& f, std::string_view key) {
   return static_cast<float>(f.real(key, 1e-9, 1e6, 1.0));
 }
 
+/// From the keys, and of the optional tensors from those that the first such layer has.
+RecurrentSpec mamba2_sizes_from_gguf(const FamilyInput& in, const DecoderSpec& s) {
+  FieldReader& f = in.fields;
+  const auto size = [&](const char* key, std::int64_t most) {
+    return static_cast<std::int32_t>(f.integer(key, 1, most));
+  };
+  RecurrentSpec r;
+  r.kernel = size("ssm.conv_kernel", ops::kMaxConvKernel);
+  r.state_size = size("ssm.state_size", kMostOfHead);
+  r.heads = size("ssm.time_step_rank", kMost);
+  r.groups = size("ssm.group_count", kMost);
+  const std::int32_t inner = size("ssm.inner_size", kMost * kMostOfHead);
+  r.head_dim = inner / r.heads;
+  r.norm_groups = r.groups;
+  r.gate_first = true;
+  r.converted = true;
+  if (f.error()) return r;
+  if (r.kernel < 2) refuse_value(f, "ssm.conv_kernel", "1", "2, 3, 4");
+  if (r.inner() != inner || r.head_dim > kMostOfHead || r.heads % r.groups != 0) {
+    f.refuse(ErrorCode::kBadFile,
+             std::to_string(r.heads) + " heads in " + std::to_string(r.groups) +
+                 " groups do not make an inner size of " + std::to_string(inner),
+             "ssm.inner_size");
+    return r;
+  }
+  r.channels = inner + 2 * r.group_width();
+  const std::string blk = first_layer_with(s, has_state);
+  r.norm = in.files.find(blk + "ssm_norm.weight") != nullptr;
+  r.conv_bias = in.files.find(blk + "ssm_conv1d.bias") != nullptr;
+  return r;
+}
+
+/// The softmax over all, made to sum to one over the chosen, is that over the chosen.
+constexpr ops::RouterScore kGraniteRouter = ops::RouterScore::kChosenSoftmax;
+
+/// Granite's experts, of which transformers writes gate and up as one, those of the shared one too.
+void granite_experts_from_hf(const FamilyInput& in, DecoderSpec& s) {
+  experts_from_hf(in, s, 0);
+  ExpertSpec& e = s.experts;
+  e.shared_ffn = s.ffn;
+  e.shared_fused = true;
+  e.score = kGraniteRouter;
+  check_experts(in.fields, s);
+}
+
+void granite_experts_from_gguf(const FamilyInput& in, DecoderSpec& s) {
+  ExpertSpec& e = s.experts;
+  e.score = kGraniteRouter;
+  experts_from_gguf(in, s);
+  if (e.score == ops::RouterScore::kSoftmax) e.score = kGraniteRouter;
+  e.shared_ffn =
+      static_cast<std::int32_t>(in.fields.integer("expert_shared_feed_forward_length", 0, kMaxFfn, 0));
+  check_experts(in.fields, s);
+}
+
 }  // namespace
 
 const TensorNames kMamba2Names = kMamba2Rows, kBambaNames = kBambaRows, kGraniteHybridNames = kGraniteRows,
-                  kFalconH1Names = kBambaRows;
+                  kFalconH1Names = kBambaRows, kFalconH1GgufNames = kFalconGgufRows;
 
 RecurrentSpec mamba2_sizes_from_hf(const FamilyInput& in, std::int32_t hidden, bool prefixed,
                                    std::int32_t inner) {
@@ -78,9 +154,9 @@ RecurrentSpec mamba2_sizes_from_hf(const FamilyInput& in, std::int32_t hidden, b
   r.heads = size("mamba_n_heads", "num_heads", kMost, 128);
   const Json* head = in.config->find("mamba_d_head");
   const bool automatic = prefixed && (head == nullptr || head->is_string());  // "auto"
-  r.head_dim = automatic ? inner / r.heads : size("mamba_d_head", "head_dim", 1024, 64);
+  r.head_dim = automatic ? inner / r.heads : size("mamba_d_head", "head_dim", kMostOfHead, 64);
   r.groups = size("mamba_n_groups", "n_groups", kMost, prefixed ? 1 : 8);
-  r.state_size = size("mamba_d_state", "state_size", 1024, prefixed ? 256 : 128);
+  r.state_size = size("mamba_d_state", "state_size", kMostOfHead, prefixed ? 256 : 128);
   r.kernel = size("mamba_d_conv", "conv_kernel", ops::kMaxConvKernel, 4);
   r.conv_bias = f.boolean(prefixed ? "mamba_conv_bias" : "use_conv_bias", true);
   r.in_bias = r.out_bias = f.boolean(prefixed ? "mamba_proj_bias" : "use_bias", false);
@@ -145,19 +221,52 @@ Result<DecoderSpec> bamba_from_hf(const FamilyInput& in) {
   return s;
 }
 
+Result<DecoderSpec> mamba2_from_gguf(const FamilyInput& in) {
+  FieldReader& f = in.fields;
+  DecoderSpec s;
+  s.hidden = static_cast<std::int32_t>(f.integer("embedding_length", 1, 1 << 20));
+  s.num_layers = static_cast<std::int32_t>(f.integer("block_count", 1, 4096));
+  s.max_positions = static_cast<std::int32_t>(f.integer("context_length", 1, 1 << 30, 1 << 20));
+  s.norm.eps = static_cast<float>(f.real("attention.layer_norm_rms_epsilon", 1e-20, 1));
+  s.vocab_rows = vocab_rows_from_gguf(in);
+  s.tied = in.files.find("output.weight") == nullptr;
+  s.layers.assign(static_cast<std::size_t>(s.num_layers),
+                  LayerSpec{.rope = -1, .mixer = MixerKind::kMamba2, .feed = FeedKind::kNone});
+  s.recurrent = mamba2_sizes_from_gguf(in, s);
+  if (f.error()) return std::unexpected(*f.error());
+  return s;
+}
+
 Result<DecoderSpec> granite_hybrid_from_hf(const FamilyInput& in) {
   auto s = granite_from_hf(in);
   if (!s) return s;
   FieldReader& f = in.fields;
-  if (const std::int64_t experts = f.integer("num_local_experts", 0, 1 << 16, 8); experts > 0)
-    refuse_value(f, "num_local_experts", std::to_string(experts), "0");
-  s->ffn = static_cast<std::int32_t>(f.integer("shared_intermediate_size", 1, 1 << 24, 1024));
+  s->ffn = static_cast<std::int32_t>(f.integer("shared_intermediate_size", 1, kMaxFfn, 1024));
   s->fused_gate_up = true;
   s->recurrent = mamba2_sizes_from_hf(in, s->hidden, true);
   std::vector<LayerSpec> usual(static_cast<std::size_t>(s->num_layers), {.mixer = MixerKind::kMamba2});
   s->layers = mixers_from_hf(in, s->num_layers, kMixers, std::move(usual));
   const std::string positions = f.text("position_embedding_type", "nope");
   for (LayerSpec& l : s->layers) l.rope = positions == "rope" ? 0 : -1;
+  if (f.integer("num_local_experts", 0, ops::kMaxExperts, 8) > 0) granite_experts_from_hf(in, *s);
+  if (f.error()) return std::unexpected(*f.error());
+  return s;
+}
+
+/// Granite 4 H and Bamba.
+Result<DecoderSpec> granite_hybrid_from_gguf(const FamilyInput& in) {
+  static constexpr std::string_view kKnows[] = {"embedding_scale", "residual_scale", "logit_scale",
+                                                "expert_count"};
+  auto s = llama_like_from_gguf(in, {.interleaved = true, .knows = kKnows, .some_attend = true});
+  if (!s) return s;
+  FieldReader& f = in.fields;
+  granite_scales_from_gguf(in, *s);
+  s->interleaved_qk = s->head_dim;  // also where a part of it rotates, or nothing
+  mixers_from_gguf(in, *s, MixerKind::kMamba2);
+  const bool rotates = f.boolean("rope.scaling.finetuned", true);
+  for (LayerSpec& l : s->layers) l.rope = rotates ? 0 : -1;
+  s->recurrent = mamba2_sizes_from_gguf(in, *s);
+  if (f.integer("expert_count", 0, ops::kMaxExperts, 0) > 0) granite_experts_from_gguf(in, *s);
   if (f.error()) return std::unexpected(*f.error());
   return s;
 }
@@ -193,6 +302,16 @@ Result<DecoderSpec> falcon_h1_from_hf(const FamilyInput& in) {
   s->feed_out_scale = feed[1];
   for (LayerSpec& l : s->layers) l.mixer = MixerKind::kAttentionAndMamba2;
   if (f.error()) return std::unexpected(*f.error());
+  return s;
+}
+
+/// The converter has multiplied the weights.
+Result<DecoderSpec> falcon_h1_from_gguf(const FamilyInput& in) {
+  auto s = llama_like_from_gguf(in);
+  if (!s) return s;
+  for (LayerSpec& l : s->layers) l.mixer = MixerKind::kAttentionAndMamba2;
+  s->recurrent = mamba2_sizes_from_gguf(in, *s);
+  if (in.fields.error()) return std::unexpected(*in.fields.error());
   return s;
 }
 

@@ -28,7 +28,13 @@ class GgufModel final : public ModelFiles {
     model->gguf_ = std::move(*gguf);
     model->tensors_ = model->gguf_.tensors();
     std::vector<std::string> names;
-    for (const Tensor& t : model->tensors_) names.push_back(t.name);
+    const auto architecture = model->gguf_.string("general.architecture");
+    const Family* family = architecture && *architecture ? find_gguf_family(**architecture) : nullptr;
+    for (const Tensor& t : model->tensors_) {
+      const bool renames = family != nullptr && family->gguf_names != nullptr;
+      std::string renamed = renames ? translate_name(*family->gguf_names, t.name) : std::string();
+      names.push_back(renamed.empty() ? t.name : std::move(renamed));
+    }
     if (auto ok = model->index_tensors(std::move(names)); !ok) return std::unexpected(ok.error());
     if (auto ok = model->check_whole(); !ok) return std::unexpected(ok.error());
     return model;

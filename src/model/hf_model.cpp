@@ -42,27 +42,6 @@ constexpr TensorName kLayerNames[] = {
     {"mlp.down_proj", "ffn_down"},
 };
 
-constexpr std::string_view kDigits = "0123456789";
-
-/// `name` by the first row that matches; empty if none does.
-std::string translate(TensorNames rows, std::string_view name) {
-  for (const TensorName& row : rows) {
-    const std::size_t star = row.hf.find('*');
-    if (star == row.hf.npos) {
-      if (name == row.hf) return std::string(row.canonical);
-      continue;
-    }
-    const std::string_view head = row.hf.substr(0, star), tail = row.hf.substr(star + 1);
-    if (name.size() <= head.size() + tail.size() || !name.starts_with(head) || !name.ends_with(tail))
-      continue;
-    const std::string_view number = name.substr(head.size(), name.size() - head.size() - tail.size());
-    if (number.find_first_not_of(kDigits) != number.npos) continue;
-    std::string out(row.canonical);
-    return out.replace(out.find('*'), 1, number);
-  }
-  return {};
-}
-
 /// The text model of a file for text and images lies under a name of its own.
 std::string without_wrapper(std::string_view name) {
   static constexpr TensorName kWrappers[] = {{"model.language_model.", "model."},
@@ -70,7 +49,7 @@ std::string without_wrapper(std::string_view name) {
                                              {"language_model.lm_head.", "lm_head."},
                                              {"backbone.", "model."}};
   for (const TensorName& w : kWrappers) {
-    if (name.starts_with(w.hf)) return std::string(w.canonical) + std::string(name.substr(w.hf.size()));
+    if (name.starts_with(w.file)) return std::string(w.canonical) + std::string(name.substr(w.file.size()));
   }
   return std::string(name);
 }
@@ -334,15 +313,18 @@ std::string canonical_tensor_name(std::string_view hf_name, TensorNames own) {
   const std::size_t kind = name.rfind('.');  // before "weight" or "bias"
   if (kind == name.npos) return std::string(hf_name);
   std::string head = name.substr(0, kind);
-  std::string known = translate(kTopNames, head);
+  std::string known = translate_name(kTopNames, head);
   static constexpr std::string_view kPrefix = "model.layers.";
   if (known.empty() && head.starts_with(kPrefix)) {
     const std::size_t dot = head.find('.', kPrefix.size());
     const std::string layer = head.substr(kPrefix.size(), dot == head.npos ? dot : dot - kPrefix.size());
-    if (dot == head.npos || layer.find_first_not_of(kDigits) != layer.npos) return std::string(hf_name);
-    if (const auto expert = expert_tensor_name(name.substr(dot + 1))) return "blk." + layer + "." + *expert;
-    known = translate(own, head.substr(dot + 1));
-    if (known.empty()) known = translate(kLayerNames, head.substr(dot + 1));
+    if (dot == head.npos || layer.find_first_not_of("0123456789") != layer.npos) return std::string(hf_name);
+    const std::string rest = name.substr(dot + 1);
+    if (const auto expert = expert_tensor_name(rest)) return "blk." + layer + "." + *expert;
+    if (const std::string whole = translate_name(own, rest); !whole.empty())
+      return "blk." + layer + "." + whole;
+    known = translate_name(own, head.substr(dot + 1));
+    if (known.empty()) known = translate_name(kLayerNames, head.substr(dot + 1));
     if (!known.empty()) known = "blk." + layer + "." + known;
   }
   return known.empty() ? std::string(hf_name) : known + name.substr(kind);

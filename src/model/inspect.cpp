@@ -55,6 +55,7 @@ std::string experts_text(const DecoderSpec& s) {
   if (e.groups > 1)
     out += ", " + std::to_string(e.kept_groups) + " of " + std::to_string(e.groups) + " groups kept";
   if (e.shared_ffn > 0) out += ", shared " + std::to_string(e.shared_ffn);
+  if (e.shared_gate != SharedGate::kNone) out += " behind a gate";
   return out;
 }
 

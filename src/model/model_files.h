@@ -56,6 +56,10 @@ class ModelFiles {
   /// By the GGUF name ("blk.0.attn_q.weight"), whichever the container: HF names are translated.
   /// nullptr if absent.
   const Tensor* find(std::string_view canonical_name) const;
+  /// Indices of tensors() by canonical name.
+  const std::map<std::string, std::size_t, std::less<>>& by_canonical_name() const {
+    return by_canonical_name_;
+  }
   /// Sum of all tensor storage.
   std::uint64_t total_bytes() const { return total_bytes_; }
   /// Parameters and bytes by stored type name ("Q4_1": ...), largest first.

@@ -4,7 +4,7 @@ namespace barg::model {
 namespace {
 
 struct Scratch {
-  std::size_t logits, ids, weights, work, total;
+  std::size_t logits, ids, weights, shared, work, total;
 };
 
 Scratch lay_out(const DecoderSpec& spec, const ops::OpTable& ops, Recipe recipe, std::int32_t rows) {
@@ -14,9 +14,28 @@ Scratch lay_out(const DecoderSpec& spec, const ops::OpTable& ops, Recipe recipe,
   l.logits = plan.numbers(e.count);
   l.ids = plan.numbers(e.chosen);
   l.weights = plan.numbers(e.chosen);
+  l.shared = plan.numbers(e.shared_gate == SharedGate::kNone ? 0 : spec.hidden);
   l.work = plan.bytes(ops.experts_workspace_bytes(rows, e.chosen, e.count, spec.hidden, e.ffn, recipe));
   l.total = plan.end();
   return l;
+}
+
+/// The expert that every row goes through. `scratch`: room for its result before the gate.
+void shared_expert(const StepOps& ops, const Step& s, const ExpertWeights& e, const Rows& h, float* scratch,
+                   const Output& to) {
+  const Rows act = ops.gated(s, e.shared_gate_up, e.shared_down, h);
+  if (e.shared_gate == nullptr) return ops.project(e.shared_down, act, s.rows, to);
+  const std::int32_t hidden = ops.spec.hidden;
+  for (const ProjectionPart& part : e.shared_down.parts)
+    ops.linear(part, act, s.rows, {scratch + part.out_offset, hidden});
+  ops.table.row_gate(ops.stream, {.x = h.x,
+                                  .weight = e.shared_gate,
+                                  .width = hidden,
+                                  .y = scratch,
+                                  .rows = s.rows,
+                                  .dim = hidden,
+                                  .out = to.y,
+                                  .accumulate = to.accumulate});
 }
 
 }  // namespace
@@ -35,7 +54,7 @@ void experts_half(const StepOps& ops, const Step& s, const LayerWeights& w, cons
   auto* const ids = reinterpret_cast<std::int32_t*>(base + l.ids);
   auto* const weights = reinterpret_cast<float*>(base + l.weights);
   const bool shared = spec.shared_ffn > 0;
-  if (shared) ops.project(e.shared_down, ops.gated(s, e.shared_gate_up, e.shared_down, h), s.rows, to);
+  if (shared) shared_expert(ops, s, e, h, reinterpret_cast<float*>(base + l.shared), to);
   // Which expert comes first may hang on the last bit: logits are of full precision in every recipe.
   ops.table.linear(ops.stream, {.weight = e.router,
                                 .recipe = Recipe::kF32,

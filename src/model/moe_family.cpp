@@ -82,10 +82,7 @@ void grouped_router_from_hf(const FamilyInput& in, ExpertSpec& e) {
 void experts_from_gguf(const FamilyInput& in, DecoderSpec& s) {
   FieldReader& f = in.fields;
   ExpertSpec& e = s.experts;
-  const auto ahead = static_cast<std::int32_t>(f.integer("nextn_predict_layers", 0, s.num_layers - 1, 0));
-  s.num_layers -= ahead;
-  s.skipped_layers = ahead;
-  s.layers.resize(static_cast<std::size_t>(s.num_layers));
+  drop_prediction_layers(in, s);
   e.count = static_cast<std::int32_t>(f.integer("expert_count", 1, ops::kMaxExperts));
   e.chosen = static_cast<std::int32_t>(f.integer("expert_used_count", 1, ops::kMaxExperts));
   e.ffn = static_cast<std::int32_t>(f.integer("expert_feed_forward_length", 1, kMaxFfn, s.ffn));
@@ -120,6 +117,22 @@ void experts_from_gguf(const FamilyInput& in, DecoderSpec& s) {
   e.choice_bias = in.files.find(blk + "exp_probs_b.bias") != nullptr;
   e.router_bias = in.files.find(blk + "ffn_gate_inp.bias") != nullptr;
   e.bias = in.files.find(blk + "ffn_down_exps.bias") != nullptr;
+}
+
+void dense_layers_from_hf(const FamilyInput& in, DecoderSpec& s) {
+  const auto step = in.fields.integer("decoder_sparse_step", 1, 1 << 20, 1);
+  for (std::int64_t i = 0; i < s.num_layers; ++i) {
+    if ((i + 1) % step != 0) s.layers[static_cast<std::size_t>(i)].feed = FeedKind::kDense;
+  }
+  const Json* list = in.config->find("mlp_only_layers");
+  if (list == nullptr || list->is_null()) return;
+  for (std::size_t i = 0; list->is_array() && i < list->size(); ++i) {
+    const Json& layer = list->as_array()[i];
+    if (layer.type() == Json::Type::kInt && layer.as_int() >= 0 && layer.as_int() < s.num_layers)
+      s.layers[static_cast<std::size_t>(layer.as_int())].feed = FeedKind::kDense;
+  }
+  if (!list->is_array())
+    in.fields.refuse(ErrorCode::kBadFile, "mlp_only_layers is not a list of layers", "mlp_only_layers");
 }
 
 void check_experts(FieldReader& f, const DecoderSpec& s) {

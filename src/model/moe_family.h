@@ -16,6 +16,8 @@ void grouped_router_from_hf(const FamilyInput& input, ExpertSpec& experts);
 /// The same from GGUF, with the router's rules as far as there are keys for them. Layers for the prediction of
 /// further tokens are cut off.
 void experts_from_gguf(const FamilyInput& input, DecoderSpec& spec);
+/// Layers in mlp_only_layers are dense, and those that decoder_sparse_step passes over.
+void dense_layers_from_hf(const FamilyInput& input, DecoderSpec& spec);
 /// What holds between the numbers, whatever the container: to be called last.
 void check_experts(FieldReader& fields, const DecoderSpec& spec);
 

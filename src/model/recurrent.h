@@ -15,6 +15,15 @@
 
 namespace barg::model {
 
+/// What a file calls the projections and the convolution, behind "blk.N.".
+struct RecurrentNames {
+  const char *in, *conv, *out;
+};
+constexpr RecurrentNames recurrent_names(MixerKind kind) {
+  if (kind == MixerKind::kConv) return {"shortconv.in_proj", "shortconv.conv", "shortconv.out_proj"};
+  return {"ssm_in", "ssm_conv1d", "ssm_out"};
+}
+
 /// Width of the rows above.
 std::int64_t recurrent_in_width(MixerKind kind, const RecurrentSpec& r);
 

@@ -8,9 +8,9 @@
 
 namespace barg::model {
 
-/// How a file holds the input projection: as one matrix in the order of recurrent.h; as qkv, z, b and a; or as
-/// [q | k | v | z] and [b | a] of one group of heads after the other.
-enum class InRows : std::uint8_t { kOne, kApart, kByGroup };
+/// How a file holds the input projection: as one matrix in the order of recurrent.h; as qkv, z, b and a; as
+/// [q | k | v | z] and [b | a] of one group of heads after the other; or as qkv, z and such [b | a].
+enum class InRows : std::uint8_t { kOne, kApart, kByGroup, kGatesByGroup };
 
 struct RecurrentSpec {
   std::int32_t kernel = 0;  ///< taps of the convolution; 0: the model has no such layers
@@ -18,6 +18,10 @@ struct RecurrentSpec {
   bool conv_bias = false;
   InRows in_rows = InRows::kOne;
   bool in_bias = false, out_bias = false;
+  /// Tensors as llama.cpp's converter leaves them: ssm_a is the decay itself and not the logarithm of its
+  /// size, the convolution is [channels, kernel], Mamba-2's numbers of heads are [heads, 1] and its norm
+  /// [groups, width].
+  bool converted = false;
 
   // A head's state has state_size rows (of keys; of B and C) and head_dim columns (of values; of x). Heads share
   // the keys, or B and C, of their group. No heads: the convolution is all there is.

@@ -491,9 +491,14 @@ class Builder {
     expert_bias(w.up_bias, blk, "ffn_up", e.ffn, fused, 1);
     expert_bias(w.down_bias, blk, "ffn_down", h, false, 0);
     if (e.shared_ffn == 0) return;
-    projection(w.shared_gate_up, blk, {{"ffn_gate_shexp", e.shared_ffn}, {"ffn_up_shexp", e.shared_ffn}}, h, false,
-               false);
-    projection(w.shared_down, blk, {{"ffn_down_shexp", h}}, e.shared_ffn, false);
+    const bool one = e.shared_fused;
+    projection(w.shared_gate_up, blk,
+               {{one ? "ffn_up" : "ffn_gate_shexp", e.shared_ffn},
+                {one ? "ffn_up" : "ffn_up_shexp", e.shared_ffn, one ? e.shared_ffn : 0}},
+               h, false, false);
+    projection(w.shared_down, blk, {{one ? "ffn_down" : "ffn_down_shexp", h}}, e.shared_ffn, false);
+    if (e.shared_gate != SharedGate::kNone)
+      vector(w.shared_gate, {{find(blk + "ffn_gate_inp_shexp.weight"), 0, h}}, h);
   }
 
   void latent(LayerWeights& w, const std::string& blk) {
@@ -556,11 +561,11 @@ class Builder {
     std::vector<Named> rows;
     switch (r.in_rows) {
       case InRows::kOne:
-        return {{"ssm_in", static_cast<std::int32_t>(recurrent_in_width(kind, r))}};
+        return {{recurrent_names(kind).in, static_cast<std::int32_t>(recurrent_in_width(kind, r))}};
       case InRows::kApart:
         return {{"attn_qkv", r.channels}, {"attn_gate", inner}, {"ssm_beta", r.heads}, {"ssm_alpha", r.heads}};
       case InRows::kByGroup: {
-        const std::int32_t keys = r.state_size, heads = r.heads / r.groups, values = heads * r.head_dim;
+        const std::int32_t keys = r.state_size, values = r.heads / r.groups * r.head_dim;
         const auto part = [&](std::int32_t n, std::int32_t at) {
           for (std::int32_t g = 0; g < r.groups; ++g)
             rows.push_back({"ssm_in", n, g * 2 * (keys + values) + at});
@@ -569,10 +574,15 @@ class Builder {
         part(keys, keys);
         part(values, 2 * keys);
         part(values, 2 * keys + values);
-        for (const std::int32_t at : {0, heads}) {
-          for (std::int32_t g = 0; g < r.groups; ++g) rows.push_back({"ssm_ba", heads, g * 2 * heads + at});
-        }
+        break;
       }
+      case InRows::kGatesByGroup:
+        rows = {{"attn_qkv", r.channels}, {"attn_gate", inner}};
+        break;
+    }
+    const std::int32_t heads = r.heads / r.groups;
+    for (const std::int32_t at : {0, heads}) {
+      for (std::int32_t g = 0; g < r.groups; ++g) rows.push_back({"ssm_ba", heads, g * 2 * heads + at});
     }
     return rows;
   }
@@ -580,16 +590,18 @@ class Builder {
   void recurrent(RecurrentWeights& w, MixerKind kind, const std::string& blk) {
     const RecurrentSpec& r = spec_.recurrent;
     projection(w.in, blk, recurrent_rows(kind), spec_.hidden, r.in_bias);
-    projection(w.out, blk, {{"ssm_out", spec_.hidden}}, r.inner(), r.out_bias);
-    vector(w.conv, {{find(blk + "ssm_conv1d.weight"), 0, r.channels * r.kernel}}, r.channels * r.kernel,
+    const RecurrentNames names = recurrent_names(kind);
+    projection(w.out, blk, {{names.out, spec_.hidden}}, r.inner(), r.out_bias);
+    const std::string conv = blk + names.conv;
+    vector(w.conv, {{find(conv + ".weight"), 0, r.channels * r.kernel}}, r.channels * r.kernel,
            [r](std::span<float> v) { transpose_taps(r, v); });
-    if (r.conv_bias) vector(w.conv_bias, {{find(blk + "ssm_conv1d.bias"), 0, r.channels}}, r.channels);
+    if (r.conv_bias) vector(w.conv_bias, {{find(conv + ".bias"), 0, r.channels}}, r.channels);
     if (r.heads == 0) return;
-    vector(w.decay, {{find(blk + "ssm.A_log"), 0, r.heads}}, r.heads, [](std::span<float> v) {
-      for (float& x : v) x = -ops::exp(x);
+    vector(w.decay, {{find(blk + "ssm_a"), 0, r.heads}}, r.heads, [r](std::span<float> v) {
+      for (float& x : v) x = r.converted ? x : -ops::exp(x);
     });
-    vector(w.dt_bias, {{find(blk + "ssm.dt_bias"), 0, r.heads}}, r.heads);
-    if (kind != MixerKind::kDeltaNet) vector(w.skip, {{find(blk + "ssm.D"), 0, r.heads}}, r.heads);
+    vector(w.dt_bias, {{find(blk + "ssm_dt.bias"), 0, r.heads}}, r.heads);
+    if (kind != MixerKind::kDeltaNet) vector(w.skip, {{find(blk + "ssm_d"), 0, r.heads}}, r.heads);
     const std::int32_t width = r.shared_norm ? r.inner() / r.norm_groups : r.inner();
     std::vector<Source> norm;
     if (r.norm) norm.push_back({find(blk + "ssm_norm.weight"), 0, width});

@@ -61,6 +61,7 @@ struct ExpertWeights {
   const float *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
   Projection shared_gate_up;  ///< two parts: gate, up
   Projection shared_down;
+  const float* shared_gate = nullptr;  ///< [hidden]
 };
 
 /// Of a latent mixer; its output is LayerWeights::attn_out.

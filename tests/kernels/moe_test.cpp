@@ -412,6 +412,94 @@ TEST(Experts, ANumberThatIsNoneSpoilsItsRowAlone) {
   }
 }
 
+// --- an expert behind a gate of the row ------------------------------------------------------------------
+
+struct GateCase {
+  int rows, width, dim;
+};
+constexpr GateCase kGateCases[] = {{1, 64, 64}, {5, 2048, 128}, {3, 37, 19},
+                                   {7, 16, 1},  {2, 5, 333},    {70, 96, 64}};
+
+struct GateOperands {
+  GateOperands(const GateCase& c, Random& random)
+      : x(random.normals(size(c.rows, c.width))),
+        weight(random.normals(size(1, c.width), 0.2f)),
+        y(random.normals(size(c.rows, c.dim))),
+        base(random.normals(size(c.rows, c.dim))) {}
+  std::vector<float> x, weight, y, base;
+};
+
+/// Rows [begin, end).
+std::vector<float> gate(CpuDevice& d, const GateOperands& in, const GateCase& c, int begin, int end,
+                        bool accumulate) {
+  std::vector<float> out(in.base.begin() + std::ptrdiff_t{begin} * c.dim,
+                         in.base.begin() + std::ptrdiff_t{end} * c.dim);
+  d.ops().row_gate(d.stream(), {.x = in.x.data() + size(begin, c.width),
+                                .weight = in.weight.data(),
+                                .width = c.width,
+                                .y = in.y.data() + size(begin, c.dim),
+                                .rows = end - begin,
+                                .dim = c.dim,
+                                .out = out.data(),
+                                .accumulate = accumulate});
+  return out;
+}
+
+TEST(RowGate, AgreesWithDouble) {
+  Random random(80);
+  auto d = device(Isa::kScalar);
+  for (const GateCase& c : kGateCases) {
+    const GateOperands in(c, random);
+    const auto sum = gate(*d, in, c, 0, c.rows, true), plain = gate(*d, in, c, 0, c.rows, false);
+    for (int r = 0; r < c.rows; ++r) {
+      double dot = 0;
+      for (int k = 0; k < c.width; ++k)
+        dot += static_cast<double>(in.x[size(r, c.width) + static_cast<std::size_t>(k)]) *
+               in.weight[static_cast<std::size_t>(k)];
+      for (int i = 0; i < c.dim; ++i) {
+        const std::size_t at = size(r, c.dim) + static_cast<std::size_t>(i);
+        EXPECT_NEAR(plain[at], in.y[at] / (1 + std::exp(-dot)), 1e-5);
+        EXPECT_EQ(sum[at], in.base[at] + plain[at]);
+      }
+    }
+  }
+}
+
+TEST(RowGate, EveryInstructionSetThreadsAndCompanyGiveTheBitsOfARowAlone) {
+  Random random(81);
+  auto scalar = device(Isa::kScalar);
+  for (const GateCase& c : kGateCases) {
+    GateOperands in(c, random);
+    if (c.rows > 1) in.x[size(1, c.width)] = std::nanf("");  // spoils its row alone
+    for (const bool accumulate : {false, true}) {
+      std::vector<float> want;
+      for (int r = 0; r < c.rows; ++r) {
+        const auto row = gate(*scalar, in, c, r, r + 1, accumulate);
+        EXPECT_EQ(std::isnan(row[0]), r == 1);
+        want.insert(want.end(), row.begin(), row.end());
+      }
+      EXPECT_TRUE(same(gate(*scalar, in, c, 0, c.rows, accumulate), want));
+      for (const Isa isa : vector_isas()) {
+        for (const int threads : {1, 3}) {
+          auto d = device(isa, threads);
+          EXPECT_TRUE(same(gate(*d, in, c, 0, c.rows, accumulate), want)) << threads << " threads";
+        }
+      }
+    }
+  }
+}
+
+TEST(RowGate, InPlace) {
+  Random random(82);
+  auto d = device(Isa::kAuto);
+  const GateCase c = kGateCases[2];
+  const GateOperands in(c, random);
+  std::vector<float> y = in.y;
+  d->ops().row_gate(d->stream(),
+                    {in.x.data(), in.weight.data(), c.width, y.data(), c.rows, c.dim, y.data(), false});
+  EXPECT_TRUE(same(y, gate(*d, in, c, 0, c.rows, false)));
+}
+
 TEST(StackedLinear, IsALinearOfEachHead) {
   Random random(78);
   for (const Recipe recipe : {Recipe::kF32, Recipe::kInt8}) {

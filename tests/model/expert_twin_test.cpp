@@ -6,10 +6,9 @@
 
 #include "math.h"
 #include "model/family.h"
-#include "model/gguf_builder.h"
 #include "model/golden_checks.h"
 #include "model/hf_builder.h"
-#include "model/tensor_floats.h"
+#include "model/twin_file.h"
 
 namespace barg::model::test {
 namespace {
@@ -40,33 +39,26 @@ enum class KvB : std::uint8_t { kFloats, kBlocks, kFloatsOfBlocks };
 class Converter {
  public:
   Converter(const Twin& twin, const ModelFiles& hf, KvB kv_b = KvB::kFloats)
-      : twin_(twin), hf_(hf), kv_b_(kv_b), spec_(hf.spec().value()) {}
+      : twin_(twin), hf_(hf), kv_b_(kv_b), spec_(hf.spec().value()), out_(twin.architecture, twin.name) {}
 
   std::string file() {
     metadata();
     for (const RequiredTensor& t : required_tensors(spec_)) add(t.name);
     for (std::int32_t i = 0; i < spec_.num_layers; ++i) experts("blk." + std::to_string(i) + ".");
     if (is("glm4moe")) put("blk." + std::to_string(spec_.num_layers) + ".nextn.eh_proj.weight", {{1, 2}, {1, 2}});
-    std::string bytes = builder_.build();
-    const std::size_t data =
-        (builder_.header_bytes + builder_.alignment - 1) / builder_.alignment * builder_.alignment;
-    for (std::size_t i = 0; i < values_.size(); ++i)
-      std::memcpy(bytes.data() + data + builder_.tensors[i].offset, values_[i].data(), values_[i].size());
-    return bytes;
+    return out_.bytes();
   }
 
  private:
-  bool is(const char* architecture) const { return std::string_view(twin_.architecture) == architecture; }
-  std::string key(const char* name) const { return std::string(twin_.architecture) + "." + name; }
-  void u32(const char* name, std::int64_t v) { builder_.u32(key(name), static_cast<std::uint32_t>(v)); }
-  void f32(const char* name, double v) { builder_.f32(key(name), static_cast<float>(v)); }
+  bool is(const char* architecture) const { return out_.is(architecture); }
+  void u32(const char* name, std::int64_t v) { out_.u32(name, v); }
+  void f32(const char* name, double v) { out_.f32(name, v); }
 
   void metadata() {
     const DecoderSpec& s = spec_;
     const ExpertSpec& e = s.experts;
     const LatentSpec& l = s.latent;
     const RopeSpec& rope = s.ropes[0];
-    builder_.str("general.architecture", twin_.architecture).str("general.name", twin_.name);
     u32("block_count", s.num_layers + (is("glm4moe") ? 1 : 0));
     if (is("glm4moe")) u32("nextn_predict_layers", 1);
     u32("context_length", s.max_positions);
@@ -90,7 +82,7 @@ class Converter {
       if (l.q_rank > 0) u32("attention.q_lora_rank", l.q_rank);
     }
     if (rope.kind == RopeSpec::Kind::kYarn) {
-      builder_.str(key("rope.scaling.type"), "yarn");
+      out_.builder.str(out_.key("rope.scaling.type"), "yarn");
       f32("rope.scaling.factor", rope.factor);
       u32("rope.scaling.original_context_length", static_cast<std::int64_t>(rope.original_max_positions));
       if (l.kv_rank > 0) f32("rope.scaling.yarn_log_multiplier", 0.1);
@@ -105,7 +97,7 @@ class Converter {
     if (dense > 0) u32("leading_dense_block_count", dense);
     if (is("llama") || is("qwen3moe") || is("gpt-oss")) return;
     u32("expert_gating_func", e.score == ops::RouterScore::kSigmoid ? 2 : 1);
-    builder_.set<std::uint8_t>(key("expert_weights_norm"), kMetaBool, e.normalise ? 1 : 0);
+    out_.boolean("expert_weights_norm", e.normalise);
     f32("expert_weights_scale", e.scale);
     u32("expert_group_count", e.groups);
     u32("expert_group_used_count", e.kept_groups);
@@ -120,23 +112,12 @@ class Converter {
       if (digit >= '0' && digit <= '9') return;
     }
     Floats t = floats_of(*hf_.find(name));
-    if (is("llama") && (has(".attn_q.") || has(".attn_k."))) interleave(t);
+    if (is("llama") && (has(".attn_q.") || has(".attn_k."))) interleave(t, spec_.head_dim);
     if (has("attn_kv_b") && !twin_.old_kv_b) return split_kv_b(name, t);
     if (has("attn_kv_b") && kv_b_ != KvB::kFloats) return put_rounded(name, t);
     if ((is("gpt-oss") || is("glm4moe")) && has("ffn_norm"))
       name.replace(name.find("ffn_norm"), 8, "post_attention_norm");
     put(name, t);
-  }
-
-  /// Row 2i + j of each head of the result is row j * dim / 2 + i of the source.
-  void interleave(Floats& t) const {
-    const std::vector<float> from = t.values;
-    const std::int64_t width = t.shape[1], dim = spec_.head_dim;
-    for (std::int64_t row = 0; row < t.shape[0]; ++row) {
-      const std::int64_t head = row / dim * dim, in_head = row - head;
-      const std::int64_t source = head + in_head % 2 * (dim / 2) + in_head / 2;
-      std::copy_n(from.begin() + source * width, width, t.values.begin() + row * width);
-    }
   }
 
   void split_kv_b(const std::string& name, const Floats& t) {
@@ -195,10 +176,7 @@ class Converter {
     part("ffn_down_exps", "ffn_down", 0, 1);
   }
 
-  void put(const std::string& name, const Floats& t) {
-    builder_.tensor(name, {t.shape.rbegin(), t.shape.rend()});
-    values_.emplace_back(reinterpret_cast<const char*>(t.values.data()), t.values.size() * 4);
-  }
+  void put(const std::string& name, const Floats& t) { out_.put(name, t); }
 
   /// Through Q8_0. REQUIRES rows of whole blocks.
   void put_rounded(const std::string& name, Floats t) {
@@ -216,16 +194,14 @@ class Converter {
     }
     if (kv_b_ == KvB::kFloatsOfBlocks) return put(name, t);
     constexpr std::uint32_t kQ8 = 8;
-    builder_.tensor(name, {t.shape.rbegin(), t.shape.rend()}, kQ8, blocks.data.size());
-    values_.push_back(std::move(blocks.data));
+    out_.put(name, t.shape, kQ8, std::move(blocks.data));
   }
 
   const Twin& twin_;
   const ModelFiles& hf_;
   KvB kv_b_;
   DecoderSpec spec_;
-  GgufBuilder builder_;
-  std::vector<std::string> values_;  ///< bytes of the tensors
+  TwinFile out_;
 };
 
 /// Hidden states of a prompt, and its logits behind them.
@@ -343,7 +319,8 @@ TEST(ExpertConfigs, AreRefusedByName) {
     const char *model, *from, *to, *message;
   };
   const Case cases[] = {
-      {"mixtral", "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 5", "5 of 4 experts are to be chosen"},
+      {"mixtral", "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 5",
+       "5 of 4 experts are to be chosen"},
       {"mixtral", "\"num_local_experts\": 4", "\"num_local_experts\": 1024", "promises 1024 experts"},
       {"mixtral", "\"num_local_experts\": 4", "\"num_local_experts\": 5000", "num_local_experts"},
       {"mixtral", "\"num_local_experts\": 4", "\"num_local_experts\": 5", "has shape"},
@@ -358,6 +335,14 @@ TEST(ExpertConfigs, AreRefusedByName) {
       {"minimax-m2", "\"hidden_act\": \"silu\"", "\"scoring_func\": \"softmax\"", "scoring_func"},
       {"qwen3-moe", "\"mlp_only_layers\": [1]", "\"mlp_only_layers\": 1", "mlp_only_layers"},
       {"qwen3-moe", "\"mlp_only_layers\": [1]", "\"mlp_only_layers\": []", "is missing"},
+      {"qwen3-next", "\"shared_expert_intermediate_size\": 32", "\"shared_expert_intermediate_size\": 48",
+       "has shape"},
+      {"qwen3-next", "\"linear_num_key_heads\": 2", "\"linear_num_key_heads\": 3",
+       "not a multiple of 3 key heads"},
+      {"qwen3-next", "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 7", "7 of 6 experts"},
+      {"qwen35-moe", "\"attention_bias\": false", "\"attention_bias\": true", "attention_bias"},
+      {"granite-hybrid", "\"num_local_experts\": 4", "\"num_local_experts\": 5", "has shape"},
+      {"granite-hybrid", "\"shared_intermediate_size\": 64", "\"shared_intermediate_size\": 60", "has shape"},
   };
   for (const Case& c : cases) {
     const std::string path = barg::test::shared_data(std::string("models/") + c.model);

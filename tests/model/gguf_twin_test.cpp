@@ -2,9 +2,8 @@
 // converter (names, rows of q and k in interleaved order, 1 + w, heads' norms in one tensor, metadata) must
 // give the bits of the Hugging Face directory, hidden states and logits alike.
 #include "model/family.h"
-#include "model/gguf_builder.h"
 #include "model/golden_checks.h"
-#include "model/tensor_floats.h"
+#include "model/twin_file.h"
 
 namespace barg::model::test {
 namespace {
@@ -94,22 +93,15 @@ std::optional<double> number(const Json& config, std::string path) {
   return at->as_double();
 }
 
-/// Row 2i + j of each head of the result is row j * dim / 2 + i of the source.
-void interleave(Floats& t, std::int64_t dim) {
-  const std::vector<float> from = t.values;
-  const std::int64_t width = t.width();
-  for (std::int64_t row = 0; row < t.shape[0]; ++row) {
-    const std::int64_t head = row / dim * dim, in_head = row - head;
-    const std::int64_t source = head + in_head % 2 * (dim / 2) + in_head / 2;
-    std::copy_n(from.begin() + source * width, width, t.values.begin() + row * width);
-  }
-}
-
 /// What a converter writes.
 class Converter {
  public:
   Converter(const Twin& twin, const ModelFiles& hf, const Json& config)
-      : twin_(twin), hf_(hf), config_(config), spec_(hf.spec().value()) {}
+      : twin_(twin),
+        hf_(hf),
+        config_(config),
+        spec_(hf.spec().value()),
+        out_(twin.architecture, twin.model) {}
 
   std::string file() {
     metadata();
@@ -122,22 +114,14 @@ class Converter {
       put("rope_factors_long.weight", {spec_.ropes[0].long_divisors, {half}});
       put("rope_factors_short.weight", {spec_.ropes[0].short_divisors, {half}});
     }
-    std::string bytes = builder_.build();
-    const std::size_t data =
-        (builder_.header_bytes + builder_.alignment - 1) / builder_.alignment * builder_.alignment;
-    for (std::size_t i = 0; i < values_.size(); ++i) {
-      std::memcpy(bytes.data() + data + builder_.tensors[i].offset, values_[i].data(), values_[i].size() * 4);
-    }
-    return bytes;
+    return out_.bytes();
   }
 
  private:
-  std::string key(const char* name) const { return std::string(twin_.architecture) + "." + name; }
-  void u32(const char* name, double v) { builder_.u32(key(name), static_cast<std::uint32_t>(v)); }
-  void f32(const char* name, double v) { builder_.f32(key(name), static_cast<float>(v)); }
+  void u32(const char* name, double v) { out_.u32(name, static_cast<std::int64_t>(v)); }
+  void f32(const char* name, double v) { out_.f32(name, v); }
 
   void metadata() {
-    builder_.str("general.architecture", twin_.architecture).str("general.name", twin_.model);
     for (const auto& [to, from] : std::initializer_list<std::pair<const char*, const char*>>{
              {"block_count", "num_hidden_layers"},
              {"context_length", "max_position_embeddings"},
@@ -157,7 +141,7 @@ class Converter {
       f32("attention.scale", 1 / std::sqrt(*scale));
     for (const auto& [to, from] : twin_.more) f32_or_u32(to, number(config_, from).value());
     if (spec_.ropes[0].kind == RopeSpec::Kind::kYarn) {
-      builder_.str(key("rope.scaling.type"), "yarn");
+      out_.builder.str(out_.key("rope.scaling.type"), "yarn");
       // What ggml multiplies with 1 + 0.1 ln(factor).
       const double m = spec_.ropes[0].attention_factor / (1 + 0.1 * std::log(spec_.ropes[0].factor));
       if (std::string_view(twin_.architecture) != "mistral3") f32("rope.scaling.attn_factor", m);
@@ -198,17 +182,13 @@ class Converter {
     put(name, t);
   }
 
-  void put(const std::string& name, const Floats& t) {
-    builder_.tensor(name, {t.shape.rbegin(), t.shape.rend()});
-    values_.push_back(t.values);
-  }
+  void put(const std::string& name, const Floats& t) { out_.put(name, t); }
 
   const Twin& twin_;
   const ModelFiles& hf_;
   const Json& config_;
   DecoderSpec spec_;
-  GgufBuilder builder_;
-  std::vector<std::vector<float>> values_;
+  TwinFile out_;
 };
 
 class GgufTwin : public ::testing::TestWithParam<Twin> {};

@@ -51,7 +51,8 @@ TEST_P(RecurrentModel, BatchMatesAndUnwantedRowsDoNotChangeABit) {
   EXPECT_TRUE(same_bits(h.row(rest, 0), h.row(want, static_cast<std::size_t>(cut))));
 }
 
-constexpr Kind kKinds[] = {{"qwen35", 5e-4f}, {"mamba2"}, {"bamba"}, {"falcon-h1"}, {"lfm2"}};
+constexpr Kind kKinds[] = {{"qwen3-next"}, {"qwen35", 5e-4f},  {"qwen35-moe"}, {"mamba2"},
+                           {"bamba"},      {"granite-hybrid"}, {"falcon-h1"},  {"lfm2"}};
 INSTANTIATE_TEST_SUITE_P(Models, RecurrentModel, ::testing::ValuesIn(kKinds), [](const auto& info) {
   std::string s = info.param.name;
   std::replace(s.begin(), s.end(), '-', '_');
