@@ -4,8 +4,8 @@
 // Rules for kernels: no PTX, no `__shared__`, no `<<<>>>`, no threadIdx outside this file; a barrier or wait is one
 // unqualified call on its own line (`sync_block();`, `cp_wait<1>();`); warp collectives are called by all 32 lanes;
 // floats are never added by atomics; every fused multiply-add is written as fma(). Vectors of 16 bytes are moved by
-// load16/store16 (8: store8), so that they stay one access. A value that another block wrote in this launch is read by
-// load_published() after publish_count() said that it is there, and in no other way.
+// load16/store16 (8: load8/store8), so that they stay one access. A value that another block wrote in this launch is
+// read by load_published() after publish_count() said that it is there, and in no other way.
 //
 // Addresses: `shared` arguments point into BARG_SHARED arrays or dynamic_shared(), all others into global memory.
 // 16-byte wrappers REQUIRE 16-byte alignment of each address; ldmatrix too.
@@ -80,6 +80,7 @@ BARG_DEVICE int leading_zeros(std::uint32_t x) { return __clz(static_cast<int>(x
 
 // Global memory.
 BARG_DEVICE Vec16 load16(const void* p) { return *static_cast<const Vec16*>(p); }
+BARG_DEVICE Vec8 load8(const void* p) { return *static_cast<const Vec8*>(p); }
 BARG_DEVICE void store16(void* p, const Vec16& v) { *static_cast<Vec16*>(p) = v; }
 BARG_DEVICE void store8(void* p, const Vec8& v) { *static_cast<Vec8*>(p) = v; }
 /// Read once: not kept in L1. For memory that nobody writes during the launch.
@@ -93,6 +94,7 @@ BARG_DEVICE Vec16 load16_stream(const void* p) {
 
 // Shared memory, the same.
 BARG_DEVICE Vec16 shared_load16(const void* shared) { return *static_cast<const Vec16*>(shared); }
+BARG_DEVICE Vec8 shared_load8(const void* shared) { return *static_cast<const Vec8*>(shared); }
 BARG_DEVICE void shared_store16(void* shared, const Vec16& v) { *static_cast<Vec16*>(shared) = v; }
 BARG_DEVICE void shared_store8(void* shared, const Vec8& v) { *static_cast<Vec8*>(shared) = v; }
 
@@ -191,6 +193,16 @@ BARG_DEVICE std::uint32_t pack2(float low, float high) {
 BARG_DEVICE std::uint32_t multiply_bfloat2(std::uint32_t a, std::uint32_t b) {
   std::uint32_t r;
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(0x80008000u));  // + -0: a product's sign stays
+  return r;
+}
+/// The sums of two pairs of 16-bit numbers, each rounded once.
+template <Half T>
+BARG_DEVICE std::uint32_t add_pair(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t r;
+  if constexpr (T == Half::kBF16)
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(0x3f803f80u), "r"(b));  // sm_80 has no addition
+  else
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
   return r;
 }
 

@@ -616,6 +616,12 @@ Vec16 read16(emu::Space space, const void* p, const Site& where) {
   std::memcpy(v.x, p, 16);  // may be misaligned, which has been reported
   return v;
 }
+Vec8 read8(emu::Space space, const void* p, const Site& where) {
+  emu::access(space, emu::Access::kRead, p, 8, where);
+  Vec8 v;
+  std::memcpy(v.x, p, 8);
+  return v;
+}
 void write16(emu::Space space, void* p, const Vec16& v, const Site& where) {
   emu::access(space, emu::Access::kWrite, p, 16, where);
   std::memcpy(p, v.x, 16);
@@ -623,8 +629,10 @@ void write16(emu::Space space, void* p, const Vec16& v, const Site& where) {
 }  // namespace
 
 Vec16 load16(const void* p, Site where) { return read16(emu::Space::kGlobal, p, where); }
+Vec8 load8(const void* p, Site where) { return read8(emu::Space::kGlobal, p, where); }
 Vec16 load16_stream(const void* p, Site where) { return read16(emu::Space::kGlobal, p, where); }
 Vec16 shared_load16(const void* shared, Site where) { return read16(emu::Space::kShared, shared, where); }
+Vec8 shared_load8(const void* shared, Site where) { return read8(emu::Space::kShared, shared, where); }
 void store16(void* p, const Vec16& v, Site where) { write16(emu::Space::kGlobal, p, v, where); }
 void shared_store16(void* shared, const Vec16& v, Site where) { write16(emu::Space::kShared, shared, v, where); }
 void store8(void* p, const Vec8& v, Site where) {
@@ -657,11 +665,6 @@ float load_published(const float* p, Site where) {
   return *p;
 }
 Vec16 load16_published(const void* p, Site where) { return read16(emu::Space::kGlobal, p, where); }
-Vec8 load8_published(const void* p, Site where) {
-  emu::access(emu::Space::kGlobal, emu::Access::kRead, p, 8, where);
-  Vec8 v;
-  std::memcpy(v.x, p, 8);
-  return v;
-}
+Vec8 load8_published(const void* p, Site where) { return read8(emu::Space::kGlobal, p, where); }
 
 }  // namespace barg::cuda

@@ -63,10 +63,12 @@ inline int leading_zeros(std::uint32_t x) { return std::countl_zero(x); }
 
 // Moved by the machine, not by the kernel's own code, so that the checker sees one access of 16 bytes.
 Vec16 load16(const void* p, Site where = Here::current());
+Vec8 load8(const void* p, Site where = Here::current());
 void store16(void* p, const Vec16& v, Site where = Here::current());
 void store8(void* p, const Vec8& v, Site where = Here::current());
 Vec16 load16_stream(const void* p, Site where = Here::current());
 Vec16 shared_load16(const void* shared, Site where = Here::current());
+Vec8 shared_load8(const void* shared, Site where = Here::current());
 void shared_store16(void* shared, const Vec16& v, Site where = Here::current());
 void shared_store8(void* shared, const Vec8& v, Site where = Here::current());
 
@@ -116,6 +118,16 @@ inline std::uint32_t multiply_bfloat2(std::uint32_t a, std::uint32_t b) {
     return ops::f32_to_bf16(ops::bf16_to_f32(x) * ops::bf16_to_f32(y));
   };
   return product(0) | static_cast<std::uint32_t>(product(1)) << 16;
+}
+template <Half T>
+std::uint32_t add_pair(std::uint32_t a, std::uint32_t b) {
+  const auto sum = [&](int e) -> std::uint32_t {
+    const auto x = static_cast<std::uint16_t>(a >> 16 * e), y = static_cast<std::uint16_t>(b >> 16 * e);
+    // f32 has more than twice the digits: rounding to it first changes nothing.
+    if constexpr (T == Half::kBF16) return ops::f32_to_bf16(ops::bf16_to_f32(x) + ops::bf16_to_f32(y));
+    return ops::f32_to_f16(ops::f16_to_f32(x) + ops::f16_to_f32(y));
+  };
+  return sum(0) | sum(1) << 16;
 }
 
 std::int32_t atomic_add(std::int32_t* p, std::int32_t v, Site where = Here::current());

@@ -1,0 +1,151 @@
+// Errors seeded into the GEMM at run time, and who sees each of them: the table of what the other tests rely on.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "attention_case.h"
+#include "gemm_case.h"
+
+namespace barg::cuda {
+namespace {
+
+using Kind = emu::Finding::Kind;
+using Seed = emu::Fault::Kind;
+
+enum class Detector : std::uint8_t {
+  kRace,           ///< the checker: two accesses that nothing orders
+  kPending,        ///< the checker: use of what a copy has not brought
+  kUninitialised,  ///< the checker: a byte that nobody wrote
+  kOutside,        ///< the device: no such memory
+  kReference,      ///< the result is not that of float64
+  kBits,           ///< the result depends on how the work is cut
+  kLint,           ///< shared memory is served slower than it can be
+};
+
+bool needs_hooks(Detector d) { return d < Detector::kOutside; }
+
+/// Three slices in blocks of their own, or all in one; the number of rows and of tiles fills no block.
+GemmCase shape_of(GemmFormat format, bool shared_out) {
+  GemmCase c;
+  c.format = format;
+  c.n = 40;
+  c.k = 768;
+  c.rows = 5;
+  c.shared_out = shared_out;
+  return c;
+}
+
+struct Mutant {
+  const char* name;
+  Detector detector;
+  GemmFormat format;
+  bool shared_out;
+  emu::Fault fault;
+};
+
+/// A fault of the first `call` after the line with `marker`.
+emu::Fault at(Seed kind, const char* marker, const char* call) {
+  return {.kind = kind, .file_ends_with = "gemm.cuh", .line = line_after("gemm.cuh", marker, call)};
+}
+emu::Fault value(const char* name, std::function<double(double)> f) {
+  return {.kind = Seed::kValue, .name = name, .value = std::move(f)};
+}
+
+std::vector<Mutant> mutants() {
+  const auto square = [](double x) { return x * x; };
+  const auto next = [](double x) { return x + 1; };
+  const auto swapped = [](double x) { return 1 - x; };
+  const auto constant = [](double y) { return [y](double) { return y; }; };
+  const auto no_barrier = [](const char* marker) { return at(Seed::kNoBarrier, marker, "sync_block();"); };
+  // Chunks of x back to where they would lie without the swizzle: 8 a row of 64 columns.
+  const auto plain = [](double place) {
+    const int p = static_cast<int>(place);
+    return static_cast<double>(p ^ (p / 8 % 8));
+  };
+  using D = Detector;
+  using F = GemmFormat;
+  return {
+      {"waits for too little", D::kPending, F::kBF16, false, at(Seed::kWaitOneLess, "This unit has come", "cp_wait")},
+      {"no barrier after the wait", D::kPending, F::kBF16, false, no_barrier("This unit has come")},
+      {"no barrier before the count", D::kRace, F::kBF16, true, no_barrier("All of this block's sums")},
+      {"no barrier after the count", D::kRace, F::kBF16, true, no_barrier("The count is there")},
+      {"the count releases nothing", D::kRace, F::kBF16, true, at(Seed::kNoRelease, "last_to_come", "publish_count")},
+      {"folds before the last slice", D::kRace, F::kBF16, true, value("gemm.arrived", next)},
+      {"all slices in one place", D::kRace, F::kBF16, true, value("gemm.partial", constant(0))},
+      {"slices folded from the right", D::kBits, F::kBF16, true, value("gemm.order", [](double x) { return 2 - x; })},
+      {"the unit behind the right one", D::kOutside, F::kBF16, false, value("gemm.unit", next)},
+      {"copies tiles that are not there", D::kOutside, F::kBF16, false,
+       at(Seed::kCopyAlways, "void copy(", "cp_async16(tile_to")},
+      {"copies rows of x that are not there", D::kOutside, F::kBF16, false,
+       at(Seed::kCopyAlways, "void copy(", "cp_async16(to + S::kXAt")},
+      {"copies no weights", D::kUninitialised, F::kQ8_0, false,
+       at(Seed::kNoCopy, "void copy(", "cp_async16(tile_to")},
+      {"copies no x", D::kUninitialised, F::kQ8_0, false,
+       at(Seed::kNoCopy, "void copy(", "cp_async16(to + S::kXAt")},
+      {"no swizzle on the side of the copies", D::kReference, F::kBF16, false, value("gemm.copy_to", plain)},
+      {"no swizzle", D::kLint, F::kBF16, false, value("gemm.swizzle", plain)},
+      {"x transposed", D::kReference, F::kBF16, false, at(Seed::kTransposed, "void multiply(", "ldmatrix_x4(")},
+      {"wrong lanes of weights", D::kReference, F::kBF16, false,
+       at(Seed::kWrongLanes, "void multiply_tile(", "mma_16816<S::kHalf>(acc, a[0]")},
+      {"wrong lanes of codes", D::kReference, F::kQ4_0, false,
+       at(Seed::kWrongLanes, "void multiply_tile(", "mma_16816<S::kHalf>(d, a[0]")},
+      {"the scale twice", D::kReference, F::kQ8_0, false, value("gemm.scale", square)},
+      {"the scale twice, of 16 columns", D::kReference, F::kQ6_K, false, value("gemm.scale", square)},
+      {"minima of the other sign", D::kReference, F::kQ4_K, false, value("gemm.minimum", [](double x) { return -x; })},
+      {"no minima", D::kReference, F::kQ4_1, false, value("gemm.minimum", constant(0))},
+      {"zero one code too high", D::kReference, F::kQ4_0, false, value("gemm.zero", next)},
+      {"nibbles the other way round", D::kReference, F::kQ4_0, false, value("gemm.nibble", swapped)},
+      {"nibbles of factors too", D::kReference, F::kQ4_K, false, value("gemm.nibble", swapped)},
+  };
+}
+
+bool serves_banks_well(const GemmResult& r) {
+  return std::all_of(r.sites.begin(), r.sites.end(),
+                     [](const emu::SiteCount& s) { return !s.shared || s.units <= 2 * s.ideal; });
+}
+
+bool finds(Detector detector, const GemmCase& c, const GemmResult& r) {
+  switch (detector) {
+    case Detector::kRace: return r.kinds.contains(Kind::kRace);
+    case Detector::kPending: return r.kinds.contains(Kind::kPending);
+    case Detector::kUninitialised: return r.kinds.contains(Kind::kUninitialised);
+    case Detector::kOutside: return r.kinds.contains(Kind::kOutside);
+    case Detector::kReference: return !(worst_error(c, r.out) < kGemmTolerance);
+    case Detector::kBits: {
+      GemmCase alone = c;
+      alone.shared_out = false;
+      return run_gemm(alone).out != r.out;
+    }
+    case Detector::kLint: return !serves_banks_well(r);
+  }
+  return false;
+}
+
+TEST(GemmFaults, EachIsSeenByItsDetector) {
+  for (const Mutant& m : mutants()) {
+    if (needs_hooks(m.detector) && !emu::hooked()) continue;
+    GemmCase c = shape_of(m.format, m.shared_out);
+    c.fault = m.fault;
+    c.count_sites = m.detector == Detector::kLint;
+    const GemmResult r = run_gemm(c);
+    EXPECT_TRUE(finds(m.detector, c, r)) << m.name << "; found instead: " << r.text;
+  }
+}
+
+TEST(GemmFaults, WithoutOneNobodySeesAnything) {
+  for (const GemmFormat format :
+       {GemmFormat::kBF16, GemmFormat::kQ8_0, GemmFormat::kQ4_0, GemmFormat::kQ4_1, GemmFormat::kQ4_K, GemmFormat::kQ6_K}) {
+    for (const bool shared_out : {false, true}) {
+      GemmCase c = shape_of(format, shared_out);
+      c.count_sites = true;
+      const GemmResult r = run_gemm(c);
+      EXPECT_EQ(r.text, "");
+      EXPECT_EQ(r.plan.work.shared_out, shared_out);
+      for (const Detector d : {Detector::kReference, Detector::kBits, Detector::kLint}) EXPECT_FALSE(finds(d, c, r));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace barg::cuda
