@@ -25,6 +25,7 @@ struct EngineInfo {
   std::vector<TokenId> end_ids;
   std::string numerics_id;         ///< names recipe, constants, kernel epoch, device class
   std::string model_digest;        ///< hex; of all weight bytes
+  EmbeddingInfo embedding;         ///< size 0: the model generates; else it embeds, and only that
 };
 
 struct EngineMetrics;  // src/engine/metrics.h

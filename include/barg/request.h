@@ -75,11 +75,23 @@ struct Request {
   std::string cache_salt;                  ///< prefix blocks are shared only among equal salts
   double cache_pin_s = 0;                  ///< the tiers keep the prompt's blocks for so long; 0 = as all others
   bool follows = false;                    ///< a further prompt of a batch whose first one was admitted
+  /// The prompt's vector is wanted and nothing is generated: what an embedding model does, and only that
+  /// (EmbeddingInfo). With n = 1, and sampling.max_tokens = 0.
+  bool embeds = false;
+};
+
+/// How an embedding model answers.
+struct EmbeddingInfo {
+  std::int32_t size = 0;  ///< numbers of a vector; 0: the model generates and embeds nothing
+  bool normalise = true;  ///< vectors are meant to have length 1; TokenEvent::embedding has not been brought there
+  /// The first numbers of a vector are one of their own (Matryoshka): `sizes` of them, or any number if that is empty.
+  bool matryoshka = false;
+  std::vector<std::int32_t> sizes;  ///< ascending
 };
 
 enum class FinishReason : std::uint8_t {
   kNone,    // still running
-  kStop,    // an end token or a stop id or finish_at() (stop string)
+  kStop,    // an end token or a stop id or finish_at() (stop string); an embedding is there
   kLength,  // max_tokens or the model's length
   kAbort,   // cancelled
   kError,   // see TokenEvent::error
@@ -129,6 +141,7 @@ struct TokenEvent {
   std::int32_t first_index = 0;  ///< output index of tokens[0]
   std::vector<OutputToken> tokens;
   std::vector<TokenLogprobs> prompt_logprobs;  ///< choice 0 only, entry 0 has id set and no value (rank 0)
+  std::vector<float> embedding;  ///< of Request::embeds: in the last event, EmbeddingInfo::size numbers
   FinishReason finish = FinishReason::kNone;
   TokenId stop_token = kNoToken;  ///< the id that stopped it (also the last of `tokens`), else kNoToken
   std::optional<Error> error;     ///< with FinishReason::kError

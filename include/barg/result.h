@@ -24,6 +24,7 @@ enum class ErrorCode {
   kBadFile,                // a model, config or data file is malformed
   kIo,                     // the operating system refused
   kOutOfMemory,            // does not fit this machine
+  kBadNumbers,             // the model computed NaN or infinity for this request
   kInternal,               // our bug or a failed device
 };
 

@@ -80,6 +80,10 @@ Result<Config> fitted(const ModelBenchOptions& o, const model::ModelFiles& files
     return fail(ErrorCode::kInvalidValue, "there is nothing to measure: -p and -n are both 0", "-p");
   const auto spec = files.spec();
   if (!spec) return std::unexpected(spec.error());
+  if (!spec->generates()) {
+    return fail(ErrorCode::kUnsupported,
+                files.path() + " computes embeddings and generates nothing, which is what would be measured");
+  }
   const std::int64_t context =
       std::int64_t{largest(o.depths)} + std::max(largest(o.prompts), largest(o.generated)) + 1;
   if (context > spec->max_positions) {

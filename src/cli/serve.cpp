@@ -43,17 +43,22 @@ std::string shell_quoted(const std::string& text) {
 // A line that answers when it is pasted into a shell beside the server.
 std::string curl_line(const Bundle& bundle, const Config& config, std::uint16_t port) {
   Json body = Json::object({{"model", bundle.names[0]}});
-  const bool chat = bundle.chat_template->has_template();
-  if (chat) {
+  const bool embeds = bundle.engine->info().embedding.size > 0;
+  const bool chat = !embeds && bundle.chat_template->has_template();
+  if (embeds) {
+    body.set("input", "Leaves are green");
+  } else if (chat) {
     body.set("messages",
              Json(Json::Array{Json::object({{"role", "user"}, {"content", "Why are leaves green?"}})}));
   } else {
     body.set("prompt", "Leaves are green because");
   }
-  body.set("max_tokens", 64);
-  body.set("temperature", 0);  // a small model at its default of 1 tells stories
-  std::string line =
-      "curl " + base_url(config.server, port) + (chat ? "/v1/chat/completions" : "/v1/completions");
+  if (!embeds) {
+    body.set("max_tokens", 64);
+    body.set("temperature", 0);  // a small model at its default of 1 tells stories
+  }
+  std::string line = "curl " + base_url(config.server, port) +
+                     (embeds ? "/v1/embeddings" : chat ? "/v1/chat/completions" : "/v1/completions");
   if (!config.server.api_key.empty()) line += " -H \"Authorization: Bearer $BARG_API_KEY\"";
   return line + " -H 'Content-Type: application/json' -d " + shell_quoted(dump_json(body));
 }

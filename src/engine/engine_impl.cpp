@@ -29,6 +29,7 @@ EngineInfo make_info(const runtime::RunnerInfo& runner) {
   info.end_ids = runner.end_ids;
   info.numerics_id = runner.numerics_id;
   info.model_digest = runner.model_digest;
+  info.embedding = runner.embedding;
   for (std::size_t g = 0; g < runner.groups.size(); ++g) {
     // Models without full attention show their first group.
     const bool full = runner.groups[g].kind == model::StateKind::kFullAttention;

@@ -179,7 +179,8 @@ void Ledger::count_request_end(const Open& open, double now) {
 void Ledger::count_event(Open& open, const TokenEvent& event, double now) {
   auto& choice = open.choices[static_cast<std::size_t>(event.choice)];
   count_tokens(open, choice, event, now);
-  const bool scored = event.finish == FinishReason::kLength;  // also without a token: max_tokens = 0
+  // Also without a token: max_tokens = 0.
+  const bool scored = event.finish == FinishReason::kLength || !event.embedding.empty();
   if (event.choice == 0 && (choice.tokens > 0 || scored)) count_prompt(open, event.stats);
   if (event.finish == FinishReason::kNone) return;
   count_finish(open, choice, event, now);

@@ -12,6 +12,7 @@ sched::StepResult without_logprobs(const sched::StepResult& result) {
       .id = result.id, .items = result.items, .seconds = result.seconds, .fatal = result.fatal};
   for (auto& item : out.items) {
     for (auto& token : item.tokens) token.logprobs.reset();
+    if (!item.pooled.empty()) item.pooled.assign(1, 0.0F);  // that it was there
     for (auto& entry : item.prompt_logprobs) {
       entry = TokenLogprobs{.id = entry.id, .logprob = 0, .rank = 0, .top = {}};
     }

@@ -31,9 +31,6 @@ Result<void> check_numbers(const SamplingParams& s) {
   if (!within(s.frequency_penalty, -2, 2)) return out_of_range("frequency_penalty", "between -2 and 2");
   if (!within(s.presence_penalty, -2, 2)) return out_of_range("presence_penalty", "between -2 and 2");
   if (s.max_tokens < 0) return out_of_range("max_tokens", "at least 0");
-  if (s.max_tokens == 0 && !s.prompt_logprobs) {
-    return out_of_range("max_tokens", "at least 1 unless prompt_logprobs is set");
-  }
   if (s.min_tokens < 0 || s.min_tokens > s.max_tokens) {
     return out_of_range("min_tokens", "between 0 and max_tokens");
   }
@@ -41,6 +38,23 @@ Result<void> check_numbers(const SamplingParams& s) {
   if (s.prompt_logprobs && !within(*s.prompt_logprobs, 0, 20)) {
     return out_of_range("prompt_logprobs", "between 0 and 20");
   }
+  return {};
+}
+
+/// A model embeds or generates, and is asked for that.
+Result<void> check_purpose(const Request& request, const EngineInfo& info) {
+  const SamplingParams& s = request.sampling;
+  if (request.embeds != (info.embedding.size > 0)) {
+    return fail(ErrorCode::kUnsupported,
+                request.embeds ? "this model generates and computes no embeddings"
+                               : "this model computes embeddings and generates nothing",
+                "model");
+  }
+  if (request.embeds && request.n != 1) return out_of_range("n", "1 for embeddings");
+  if (request.embeds && (s.max_tokens != 0 || s.prompt_logprobs))
+    return out_of_range("max_tokens", "0 for embeddings, without prompt_logprobs");
+  if (!request.embeds && s.max_tokens == 0 && !s.prompt_logprobs)
+    return out_of_range("max_tokens", "at least 1 unless prompt_logprobs is set");
   return {};
 }
 
@@ -101,6 +115,7 @@ Result<void> validate_request(const Request& request, const EngineInfo& info) {
     return fail(ErrorCode::kUnsupported, "this model takes text only", "messages");
   }
   if (request.n < 1 || request.n > 128) return out_of_range("n", "between 1 and 128");
+  if (auto ok = check_purpose(request, info); !ok) return ok;
   if (auto ok = check_numbers(request.sampling); !ok) return ok;
   if (auto ok = check_ids(request.sampling, info.vocab_size); !ok) return ok;
   const auto prompt = static_cast<std::int64_t>(request.prompt.size());

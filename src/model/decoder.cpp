@@ -495,7 +495,7 @@ void Decoder::forward(const ForwardBatch& batch, Workspace& workspace, float* hi
 
 void Decoder::logits(const float* hidden, std::int32_t rows, Workspace& workspace, float* out,
                      float* block_max) {
-  CHECK(rows > 0);
+  CHECK(rows > 0 && impl_->spec.generates());
   const Layout l = make_layout(impl_->spec, impl_->ops, impl_->recipe, rows);
   CHECK(l.total <= workspace.size());
   const Projection& p = impl_->weights->output;

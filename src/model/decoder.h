@@ -75,7 +75,7 @@ class Decoder {
   /// REQUIRES 0 < batch.rows <= the max_rows `workspace` was sized for; tokens in [0, vocab_rows); positions
   /// in [0, spec().max_positions); one GroupKv per group.
   void forward(const ForwardBatch& batch, Workspace& workspace, float* hidden_out);
-  /// out [rows, vocab_rows] from rows of hidden_out (dense). Same limit on rows. block_max, if there:
+  /// REQUIRES spec().generates(). out [rows, vocab_rows] from rows of hidden_out (dense). Same limit on rows. block_max, if there:
   /// [rows, ceil(vocab_rows / ops::kBlockMax)], the largest logit of each block (LinearParams::block_max).
   void logits(const float* hidden, std::int32_t rows, Workspace& workspace, float* out,
               float* block_max = nullptr);

@@ -135,6 +135,11 @@ std::vector<LayerGroup> layer_groups(const DecoderSpec& spec) {
   return groups;
 }
 
+const char* pooling_name(Pooling kind) {
+  static constexpr const char* kNames[] = {"none", "first token", "last token", "mean"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
 std::uint64_t kv_bytes_per_token(const LayerGroup& g, DType kv_dtype) {
   const auto u = [](auto v) { return static_cast<std::uint64_t>(v); };
   if (g.kind == StateKind::kRecurrent) return 0;
@@ -164,7 +169,7 @@ std::uint64_t parameter_count(const DecoderSpec& s) {
   if (s.sinks) attention += u(s.num_q_heads);
   std::uint64_t dense = 3 * h * u(s.ffn);
   if (s.mlp_bias) dense += 2 * u(s.ffn) + h;
-  std::uint64_t sum = norm + u(s.vocab_rows) * h * (s.tied ? 1 : 2);
+  std::uint64_t sum = norm + u(s.vocab_rows) * h * (s.tied || !s.generates() ? 1 : 2);
   for (const LayerSpec& l : s.layers) {
     const bool feeds = l.feed != FeedKind::kNone;
     sum += (norms_of_layer(s) - (feeds ? 0 : 1)) * norm;

@@ -121,6 +121,20 @@ struct LatentSpec {
   bool split_kv_b = false;   ///< the file has attn_k_b [heads, kv_rank, nope_dim] and attn_v_b instead of attn_kv_b
 };
 
+/// Which of the states behind the last norm an embedding model makes its vector from.
+enum class Pooling : std::uint8_t { kNone, kFirst, kLast, kMean };
+
+/// How an embedding model answers.
+struct PoolingSpec {
+  Pooling kind = Pooling::kNone;  ///< kNone: the model generates
+  bool normalise = true;          ///< the vector is divided by its length
+  /// The first numbers of a vector are one of their own (Matryoshka): `sizes` of them, or any number if that is empty.
+  bool matryoshka = false;
+  std::vector<std::int32_t> sizes;
+};
+/// "last token", "mean"; for people.
+const char* pooling_name(Pooling kind);
+
 struct DecoderSpec {
   std::string family;        ///< row of the family table: "llama", "mistral"
   std::string architecture;  ///< as the file spells it: "LlamaForCausalLM", "llama"
@@ -172,6 +186,10 @@ struct DecoderSpec {
   std::vector<LayerSpec> layers;
   ExpertSpec experts;  ///< of layers with FeedKind::kExperts
   LatentSpec latent;   ///< of layers with MixerKind::kLatent
+  PoolingSpec pooling;
+
+  /// There is an output matrix, and tokens can be chosen by it.
+  bool generates() const { return pooling.kind == Pooling::kNone; }
 };
 
 inline constexpr std::size_t kMaxRopes = 2;

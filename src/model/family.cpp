@@ -19,6 +19,7 @@ constexpr Family kFamilies[] = {
     {"ministral3", "Mistral3ForConditionalGeneration", nullptr, ministral3_from_hf, nullptr},
     {"qwen2", "Qwen2ForCausalLM", "qwen2", qwen2_from_hf, qwen2_from_gguf},
     {"qwen3", "Qwen3ForCausalLM", "qwen3", qwen3_from_hf, qwen3_from_gguf},
+    {"qwen3", "Qwen3Model", nullptr, qwen3_from_hf, nullptr, nullptr, Pooling::kLast},
     {"qwen3-next", "Qwen3NextForCausalLM", "qwen3next", qwen3_next_from_hf, qwen3_next_from_gguf,
      &kQwen35Names},
     {"qwen35", "Qwen3_5ForCausalLM", "qwen35", qwen35_from_hf, qwen35_from_gguf, &kQwen35Names},
@@ -293,7 +294,7 @@ std::string known_gguf_architectures() {
 std::vector<RequiredTensor> required_tensors(const DecoderSpec& s) {
   TensorList list{s, {}, {}};
   list.out.push_back({"token_embd.weight", {s.vocab_rows, s.hidden}});
-  if (!s.tied) list.out.push_back({"output.weight", {s.vocab_rows, s.hidden}});
+  if (!s.tied && s.generates()) list.out.push_back({"output.weight", {s.vocab_rows, s.hidden}});
   list.norm("output_norm");
   for (std::int32_t i = 0; i < s.num_layers; ++i) list.layer(i);
   return std::move(list.out);

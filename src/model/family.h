@@ -46,6 +46,7 @@ struct Family {
   SpecBuilder from_gguf;
   const TensorNames* hf_names = nullptr;  ///< where they differ from the usual ones (hf_model.cpp)
   const TensorNames* gguf_names = nullptr;
+  Pooling pooling = Pooling::kNone;       ///< of an architecture without output matrix, where no file says (pooling.h)
 };
 
 std::span<const Family> families();

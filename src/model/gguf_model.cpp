@@ -8,6 +8,7 @@
 #include "model/family.h"
 #include "model/gguf.h"
 #include "model/model_containers.h"
+#include "model/pooling.h"
 #include "model/printable.h"
 
 namespace barg::model {
@@ -77,6 +78,9 @@ class GgufModel final : public ModelFiles {
     if (!s) return located(s.error());
     s->family = family->name;
     s->architecture = std::string(**arch);
+    const FilePooling pooling = pooling_from_gguf(fields, family->pooling);
+    if (fields.error()) return located(*fields.error());
+    if (auto ok = set_pooling(*s, pooling); !ok) return located(ok.error());
     if (auto ok = check_tensors(*s, *this); !ok) return located(ok.error());
     if (auto ok = check_no_more_tensors(*s, *this); !ok) return located(ok.error());
     return s;

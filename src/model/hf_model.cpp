@@ -9,6 +9,7 @@
 #include "model/family.h"
 #include "model/hf_quants.h"
 #include "model/model_containers.h"
+#include "model/pooling.h"
 #include "model/printable.h"
 #include "model/quants.h"
 #include "model/safetensors.h"
@@ -47,7 +48,11 @@ std::string without_wrapper(std::string_view name) {
   static constexpr TensorName kWrappers[] = {{"model.language_model.", "model."},
                                              {"language_model.model.", "model."},
                                              {"language_model.lm_head.", "lm_head."},
-                                             {"backbone.", "model."}};
+                                             {"backbone.", "model."},
+                                             // A model that was saved without its output matrix.
+                                             {"layers.", "model.layers."},
+                                             {"embed_tokens.", "model.embed_tokens."},
+                                             {"norm.", "model.norm."}};
   for (const TensorName& w : kWrappers) {
     if (name.starts_with(w.file)) return std::string(w.canonical) + std::string(name.substr(w.file.size()));
   }
@@ -152,6 +157,9 @@ class HfModel final : public ModelFiles {
     if (!s) return located(s.error());
     s->family = family->name;
     s->architecture = arch;
+    const auto pooling = pooling_from_hf(path_, config_, family->pooling);
+    if (!pooling) return std::unexpected(pooling.error());
+    if (auto ok = set_pooling(*s, *pooling); !ok) return located(ok.error());
     s->reordered_inputs = std::any_of(tensors_.begin(), tensors_.end(), [](const Tensor& t) {
       return t.source != nullptr && !t.source->order.empty();
     });

@@ -59,6 +59,16 @@ std::string experts_text(const DecoderSpec& s) {
   return out;
 }
 
+std::string embeddings_text(const DecoderSpec& s) {
+  const PoolingSpec& p = s.pooling;
+  std::string out = std::to_string(s.hidden) + " numbers, " + pooling_name(p.kind) + (p.normalise ? ", normalised" : "");
+  if (!p.matryoshka) return out;
+  out += ", may be cut to ";
+  if (p.sizes.empty()) return out + "fewer";
+  for (std::size_t i = 0; i < p.sizes.size(); ++i) out += (i > 0 ? ", " : "") + std::to_string(p.sizes[i]);
+  return out;
+}
+
 std::string rope_text(const RopeSpec& r) {
   static constexpr const char* kKinds[] = {"default", "linear",   "dynamic",     "llama3",
                                            "yarn",    "longrope", "proportional"};
@@ -140,6 +150,7 @@ std::string to_text(const Inspection& i, const ModelFiles& files, DType kv_dtype
                                    std::to_string(s.num_kv_heads));
   }
   out.add("vocabulary rows", std::to_string(s.vocab_rows) + (s.tied ? " (output tied to the embedding)" : ""));
+  if (!s.generates()) out.add("embeddings", embeddings_text(s));
   out.add("context length", std::to_string(s.max_positions));
   add_ropes(s, out);
   out.add("kv bytes per token",

@@ -201,13 +201,7 @@ class Builder {
     // Nobody multiplies by an embedding of its own.
     w.embedding.packing = spec_.tied ? packing_ : ops::Packing::kStored;
     matrix(w.embedding, {{find("token_embd.weight"), 0, spec_.vocab_rows}}, spec_.vocab_rows, spec_.hidden);
-    w.output.n = spec_.vocab_rows;
-    w.output.k = spec_.hidden;
-    w.output.parts.resize(1);
-    w.output.parts[0].weight.packing = packing_;
-    if (!spec_.tied)
-      matrix(w.output.parts[0].weight, {{find("output.weight"), 0, spec_.vocab_rows}}, spec_.vocab_rows,
-             spec_.hidden);
+    if (spec_.generates()) output(w.output);
     norm(w.final_norm, "output_norm");
     w.layers.resize(static_cast<std::size_t>(spec_.num_layers));
     for (std::int32_t i = 0; i < spec_.num_layers; ++i)
@@ -387,6 +381,15 @@ class Builder {
       matrix(p.parts[i].weight, std::move(weights), n, k, true);
       if (bias) vector(p.parts[i].bias, std::move(biases), n);
     }
+  }
+
+  void output(Projection& p) {
+    p.n = spec_.vocab_rows;
+    p.k = spec_.hidden;
+    p.parts.resize(1);
+    p.parts[0].weight.packing = packing_;
+    if (!spec_.tied)
+      matrix(p.parts[0].weight, {{find("output.weight"), 0, spec_.vocab_rows}}, spec_.vocab_rows, spec_.hidden);
   }
 
   void attention(LayerWeights& l, const std::string& blk) {

@@ -104,7 +104,7 @@ struct LayerWeights {
 
 struct Weights {
   ops::PackedWeight embedding;  ///< [vocab_rows, hidden]
-  Projection output;            ///< the embedding itself when tied
+  Projection output;            ///< the embedding itself when tied; without parts in an embedding model
   NormWeights final_norm;
   std::vector<LayerWeights> layers;
   std::deque<std::vector<std::int32_t>> orders;  ///< what ProjectionPart::order points to

@@ -43,7 +43,7 @@ void BatchBuilder::add_item(const sched::StepPlan& plan, std::size_t index, Toke
                                                      .pos_begin = item.start,
                                                      .block_table = plan.block_ids.data() + slice.offset});
   }
-  if (item.want != sched::Want::kLogits) return;
+  if (item.want == sched::Want::kNothing) return;
   const auto first_wanted = static_cast<std::int32_t>(batch_.wanted.size());
   for (auto& group : batch_.groups) {
     ops::Segment wanted = group.segments.back();

@@ -15,7 +15,7 @@
 
 namespace barg::runtime {
 
-/// A row of the batch whose logits somebody wants: ForwardBatch::wanted says which.
+/// A row of the batch whose logits, or state for a pooled vector, somebody wants: ForwardBatch::wanted says which.
 struct LogitsRow {
   std::int32_t item = 0;      ///< in the plan
   std::int32_t position = 0;  ///< of the row's own token; its logits choose the next one

@@ -20,6 +20,7 @@
 #include "runtime/batch.h"
 #include "runtime/handoff.h"
 #include "runtime/kv_memory_access.h"
+#include "runtime/pooling.h"
 #include "runtime/sampler.h"
 #include "runtime/scratch_pool.h"
 
@@ -52,7 +53,7 @@ struct CpuRunner::Impl {
   explicit Impl(CpuRunnerParts p)
       : parts(std::move(p)),
         hidden_size(static_cast<std::size_t>(parts.decoder->spec().hidden)),
-        logits_dim(static_cast<std::size_t>(parts.decoder->spec().vocab_rows)),
+        logits_dim(static_cast<std::size_t>(parts.decoder->spec().generates() ? parts.decoder->spec().vocab_rows : 0)),
         logits_capacity(static_cast<std::size_t>(std::min(kLogitsRows, parts.plan.max_rows))),
         logits_blocks((logits_dim + ops::kBlockMax - 1) / ops::kBlockMax),
         workspace(parts.decoder->workspace_bytes(parts.plan.max_rows)),
@@ -73,6 +74,7 @@ struct CpuRunner::Impl {
 
   void begin_items(const sched::StepPlan& plan, sched::StepResult& result);
   void compute_logits(std::span<const LogitsRow> rows);
+  void pool_rows(sched::StepResult& result);
   RawRow raw_row(std::size_t index);
   bool measure(RawRow& raw);
   void score_prompt(const LogitsRow& row, std::size_t index, sched::ItemResult& out);
@@ -142,6 +144,7 @@ void CpuRunner::Impl::begin_items(const sched::StepPlan& plan, sched::StepResult
     out.position = item.start + item.count;
     out.tokens.clear();
     out.prompt_logprobs.clear();
+    out.pooled.clear();
     out.status = sched::ItemStatus::kOk;
     const auto tokens =
         std::span(plan.tokens)
@@ -161,6 +164,20 @@ void CpuRunner::Impl::compute_logits(std::span<const LogitsRow> rows) {
   const auto first = static_cast<std::size_t>(rows.data() - builder.logits_rows().data());
   parts.decoder->logits(hidden.data() + first * hidden_size, static_cast<std::int32_t>(rows.size()),
                         workspace, logits.data(), block_max.data());
+}
+
+/// The rows of an item lie together.
+void CpuRunner::Impl::pool_rows(sched::StepResult& result) {
+  const auto rows = builder.logits_rows();
+  for (std::size_t first = 0, end = 0; first < rows.size(); first = end) {
+    while (end < rows.size() && rows[end].item == rows[first].item) ++end;
+    auto& out = result.items[static_cast<std::size_t>(rows[first].item)];
+    out.pooled.resize(hidden_size);
+    const std::span<const float> states(hidden.data() + first * hidden_size, (end - first) * hidden_size);
+    if (pool(parts.decoder->spec().pooling.kind, states, out.pooled)) continue;
+    out.pooled.clear();
+    out.status = sched::ItemStatus::kBadLogits;
+  }
 }
 
 RawRow CpuRunner::Impl::raw_row(std::size_t index) {
@@ -274,6 +291,7 @@ void CpuRunner::Impl::compute(const sched::StepPlan& plan, sched::StepResult& re
   begin_items(plan, result);
   copy_blocks(plan, parts.kv, parts.device->ops(), parts.device->stream());
   parts.decoder->forward(builder.build(plan, last_tokens, parts.kv), workspace, hidden.data());
+  if (!parts.decoder->spec().generates()) return pool_rows(result);
   for (auto rows = builder.logits_rows(); !rows.empty();) {
     const auto part = rows.first(std::min(rows.size(), logits_capacity));
     compute_logits(part);

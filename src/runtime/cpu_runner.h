@@ -2,11 +2,11 @@
 // removed, step) strictly in the order the engine gave them, so nothing it owns needs a lock:
 //
 //   engine thread --- commands ---> device thread: resolve pending tokens, copy blocks, forward,
-//                 <--- results ----                logits in sub-batches, prompt logprobs, sample
+//                 <--- results ----                logits in sub-batches, prompt logprobs, sample (or pool)
 //
 // Invariants: (1) Results come in launch order. (2) A row with NaN or +inf fails its own item and nothing
 // else. (3) Logits exist for at most kLogitsRows rows at a time, whatever a step asks for. (4) A step in the
-// steady state allocates nothing, log-probabilities apart. It does not: decide anything, know the scheduler, keep the model's
+// steady state allocates nothing, log-probabilities and vectors apart. It does not: decide anything, know the scheduler, keep the model's
 // files.
 #pragma once
 

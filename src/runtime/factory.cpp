@@ -126,7 +126,7 @@ Result<MemoryPlan> plan_with(const Config& config, const model::ModelFiles& file
                          .weight_bytes = *weights,
                          .workspace_bytes = model::Decoder::workspace_bytes(*spec, ops, choices.recipe, rows),
                          .hidden = spec->hidden,
-                         .logits_dim = spec->vocab_rows};
+                         .logits_dim = spec->generates() ? spec->vocab_rows : 0};
   return plan_memory(config, choices.recipe, shape, pool_spec(config, choices, shape.groups, ops),
                      available - std::min(available, *tiers));
 }
@@ -176,6 +176,12 @@ Result<std::vector<TokenId>> end_ids(const model::ModelFiles& files, const Vocab
   return ids;
 }
 
+EmbeddingInfo embedding_info(const model::DecoderSpec& spec) {
+  if (spec.generates()) return {};
+  const model::PoolingSpec& p = spec.pooling;
+  return {.size = spec.hidden, .normalise = p.normalise, .matryoshka = p.matryoshka, .sizes = p.sizes};
+}
+
 RunnerInfo make_info(const MemoryPlan& plan, const model::DecoderSpec& spec, const VocabData& vocab,
                      std::int32_t vocab_size) {
   RunnerInfo info{.groups = model::layer_groups(spec),
@@ -189,6 +195,7 @@ RunnerInfo make_info(const MemoryPlan& plan, const model::DecoderSpec& spec, con
                   .end_ids = {},
                   .numerics_id = numerics_id(plan.recipe, plan.kv_dtype),
                   .model_digest = {},
+                  .embedding = embedding_info(spec),
                   .key_root = {}};
   if (!vocab.tokens.empty())
     info.vocab_size = std::min(info.vocab_size, static_cast<std::int32_t>(vocab.tokens.size()));

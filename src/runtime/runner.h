@@ -31,6 +31,7 @@ struct RunnerInfo {
   std::vector<TokenId> end_ids;
   std::string numerics_id;
   std::string model_digest;                 ///< hex SHA-256 over all weight bytes
+  EmbeddingInfo embedding;                  ///< size 0: plans want logits, else pooled vectors
   std::string key_root;                     ///< 32 bytes: digest of everything a KV block depends on but tokens
 };
 

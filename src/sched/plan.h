@@ -20,7 +20,7 @@ inline constexpr TokenId kPendingToken = -2;
 enum class Want : std::uint8_t {
   kNothing,  // a prefill chunk that is not the last
   kLogits,   // logits of rows [logits_begin, count)
-  kPooled,   // a pooled vector (embeddings; later)
+  kPooled,   // one vector, from the states of rows [logits_begin, count): the last rows of the prompt
 };
 
 /// Rows of one sequence: positions [start, start + count).
@@ -32,7 +32,7 @@ struct PlanItem {
   std::int32_t token_offset = 0;   ///< into StepPlan::tokens, `count` entries
   std::int32_t table_offset = 0;   ///< into StepPlan::tables, num_groups consecutive entries
   Want want = Want::kNothing;
-  std::int32_t logits_begin = 0;   ///< row within the item; only with kLogits
+  std::int32_t logits_begin = 0;   ///< row within the item; with kLogits and kPooled
   bool sample = false;             ///< the last row's logits choose the token at position start + count
   std::int32_t output_index = 0;   ///< with sample: how many output tokens precede the new one
 };
@@ -70,7 +70,7 @@ struct StepPlan {
 
 enum class ItemStatus : std::uint8_t {
   kOk,
-  kBadLogits,  // NaN, +inf or everything masked: this request fails, no other
+  kBadLogits,  // NaN, +inf or everything masked (or a vector that is not finite): this request fails, no other
 };
 
 struct ItemResult {
@@ -79,6 +79,7 @@ struct ItemResult {
   std::int32_t position = 0;                   ///< of tokens[0] in the sequence (prompt included)
   std::vector<OutputToken> tokens;             ///< empty unless the item sampled
   std::vector<TokenLogprobs> prompt_logprobs;  ///< of the tokens at positions start+1+logits_begin ...
+  std::vector<float> pooled;                   ///< with kPooled
   ItemStatus status = ItemStatus::kOk;
 };
 

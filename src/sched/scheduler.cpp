@@ -262,7 +262,7 @@ void Scheduler::apply_item(const LaunchedItem& item, ItemResult& result, double 
     return forget_if_idle(s, effects);
   }
   if (result.status == ItemStatus::kBadLogits) {
-    const Error error{ErrorCode::kInternal, "The model produced invalid numbers for this request.", "", 0};
+    const Error error{ErrorCode::kBadNumbers, "The model produced invalid numbers for this request.", "", 0};
     Effects ended = finish_all(s.request->id, FinishReason::kError, &error, now);
     std::move(ended.events.begin(), ended.events.end(), std::back_inserter(effects.events));
     std::move(ended.released.begin(), ended.released.end(), std::back_inserter(effects.released));
@@ -282,7 +282,13 @@ void Scheduler::apply_item(const LaunchedItem& item, ItemResult& result, double 
       ++counters_.dropped_tokens;
     }
   }
-  if (s.limit == s.prompt() && s.processed == s.prompt()) finished = FinishReason::kLength;
+  if (s.request->embeds) {
+    // Whichever epoch computed it: the bits are the same.
+    event.embedding = std::move(result.pooled);
+    if (!event.embedding.empty()) finished = FinishReason::kStop;
+  } else if (s.limit == s.prompt() && s.processed == s.prompt()) {
+    finished = FinishReason::kLength;
+  }
   if (s.state == SeqState::kRunning) {
     kv_.publish(s.kv, s.log(), std::min(s.scheduled, s.known()), s.in_flight > 0 ? s.last_step : StepId{});
     kv_.advance(s.kv, s.processed);

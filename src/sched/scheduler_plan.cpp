@@ -436,6 +436,9 @@ PlanItem Scheduler::plan_item(Sequence& s, StepPlan& plan) {
   } else if (item.sample) {
     item.want = Want::kLogits;
     item.logits_begin = item.count - 1;
+  } else if (s.request->embeds && end == s.prompt()) {
+    item.want = Want::kPooled;
+    item.logits_begin = item.count - 1;
   }
   if (item.sample) {
     item.output_index = end - s.prompt();

@@ -29,6 +29,7 @@ constexpr Row kTable[] = {
     {ErrorCode::kBadFile, {500, "server_error", "internal_error"}},
     {ErrorCode::kIo, {500, "server_error", "internal_error"}},
     {ErrorCode::kOutOfMemory, {503, "server_error", "out_of_memory"}},
+    {ErrorCode::kBadNumbers, {500, "server_error", "invalid_numbers"}},
     {ErrorCode::kInternal, {500, "server_error", "internal_error"}},
 };
 
@@ -53,7 +54,8 @@ Json error_json(const ErrorShape& shape, std::string_view message, std::string_v
 
 Json error_json(const Error& error) {
   const ErrorShape shape = error_shape(error.code);
-  if (shape.status == 500) return error_json(shape, "the server failed to answer this request");
+  const bool ours = shape.status == 500 && error.code != ErrorCode::kBadNumbers;
+  if (ours) return error_json(shape, "the server failed to answer this request");
   return error_json(shape, error.message, error.param);
 }
 

@@ -36,63 +36,6 @@ void read_completion_logprobs(Fields& fields, ApiRequest& request) {
   if (request.output.echo && !request.sampling.prompt_logprobs) request.sampling.prompt_logprobs = 0;
 }
 
-bool has_item_type(const Json& list, auto predicate) {
-  return std::all_of(list.as_array().begin(), list.as_array().end(), predicate);
-}
-
-std::vector<TokenId> read_ids(Fields& fields, const Json& list, const std::string& path, std::int32_t vocab) {
-  std::vector<TokenId> ids;
-  ids.reserve(list.size());
-  for (const Json& item : list.as_array()) {
-    const auto id = whole_number(item);
-    if (!id || *id < 0 || *id >= vocab) {
-      const std::string at = path + "[" + std::to_string(ids.size()) + "]";
-      fields.fail(ErrorCode::kInvalidValue, at + " must be a token id from 0 to " + std::to_string(vocab - 1),
-                  at);
-      return {};
-    }
-    ids.push_back(static_cast<TokenId>(*id));
-  }
-  return ids;
-}
-
-/// string | [string] | [int] | [[int]], nothing empty, nothing mixed.
-void read_prompt(Fields& fields, ApiRequest& request, std::int32_t vocab) {
-  const Json* prompt = fields.get("prompt");
-  if (!prompt) return fields.fail(ErrorCode::kMissingParameter, "prompt is missing", "prompt");
-  const auto invalid = [&](std::string message) {
-    fields.fail(ErrorCode::kInvalidValue, std::move(message), "prompt");
-  };
-  if (prompt->is_string()) {
-    if (prompt->as_string().empty()) return invalid("prompt is empty");
-    request.prompts.push_back({.text = prompt->as_string(), .ids = {}, .is_ids = false});
-    return;
-  }
-  if (!prompt->is_array()) return invalid("prompt must be a string, an array of strings, or token ids");
-  if (prompt->size() == 0) return invalid("prompt is empty");
-  if (has_item_type(*prompt, [](const Json& j) { return j.is_number(); })) {
-    request.prompts.push_back(
-        {.text = {}, .ids = read_ids(fields, *prompt, "prompt", vocab), .is_ids = true});
-    return;
-  }
-  if (prompt->size() > kMaxPrompts) return invalid("more than " + std::to_string(kMaxPrompts) + " prompts");
-  const bool strings = has_item_type(*prompt, [](const Json& j) { return j.is_string(); });
-  const bool lists = has_item_type(*prompt, [](const Json& j) { return j.is_array(); });
-  if (!strings && !lists)
-    return invalid("prompt mixes types; give strings, or token ids, or arrays of token ids");
-  for (std::size_t i = 0; i < prompt->size() && fields.ok(); ++i) {
-    const Json& item = prompt->as_array()[i];
-    const std::string path = "prompt[" + std::to_string(i) + "]";
-    const bool empty = strings ? item.as_string().empty() : item.size() == 0;
-    if (empty) return fields.fail(ErrorCode::kInvalidValue, path + " is empty", path);
-    if (strings) {
-      request.prompts.push_back({.text = item.as_string(), .ids = {}, .is_ids = false});
-    } else {
-      request.prompts.push_back({.text = {}, .ids = read_ids(fields, item, path, vocab), .is_ids = true});
-    }
-  }
-}
-
 Result<ApiRequest> parse(const Json& body, const ParseContext& context) {
   return parse_completion_request(body, context.model.sampling, context.model.engine->info().vocab_size);
 }
@@ -119,7 +62,7 @@ Result<ApiRequest> parse_completion_request(const Json& body, const SamplingDefa
   Fields f(body, fields());
   ApiRequest request;
   request.output.api = Api::kCompletions;
-  read_prompt(f, request, vocab_size);
+  request.prompts = read_inputs(f, "prompt", kMaxPrompts, vocab_size);
   request.output.echo = f.boolean("echo").value_or(false);
   read_generation(f, request, defaults, vocab_size);
   read_completion_logprobs(f, request);

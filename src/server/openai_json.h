@@ -92,7 +92,7 @@ struct OutputSpec {
   std::shared_ptr<const ProtocolExtras> extras;  ///< may be null
 };
 
-/// One prompt of /v1/completions: text or token ids.
+/// One prompt of /v1/completions, or input of /v1/embeddings: text or token ids.
 struct PromptInput {
   std::string text;
   std::vector<TokenId> ids;

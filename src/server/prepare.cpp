@@ -343,6 +343,12 @@ Result<Parsed> parse_request(const ServerState& state, const Protocol& protocol,
   if (!json) return std::unexpected(json.error());
   auto model = find_model(state, *json);
   if (!model) return std::unexpected(model.error());
+  if ((*model)->engine->info().embedding.size > 0) {
+    return fail(ErrorCode::kUnsupported,
+                "the model " + json_quote((*model)->names.front()) +
+                    " computes embeddings and generates nothing: ask /v1/embeddings",
+                "model");
+  }
   auto request =
       protocol.parse(*json, {.state = state, .model = **model, .request = http, .api_key = api_key});
   if (!request) return std::unexpected(request.error());

@@ -114,33 +114,6 @@ void read_stops(Fields& fields, OutputSpec& out) {
   }
 }
 
-void read_identity(Fields& fields, ApiRequest& request) {
-  if (const Json* priority = fields.get("priority"); priority && priority->is_string()) {
-    const std::string& name = priority->as_string();
-    if (name == "interactive")
-      request.priority = Priority::kInteractive;
-    else if (name == "batch")
-      request.priority = Priority::kBatch;
-    else if (name != "standard")
-      fields.fail(ErrorCode::kInvalidValue, "priority must be interactive, standard, batch or a whole number",
-                  "priority");
-  } else if (priority) {
-    const auto n = whole_number(*priority);
-    if (!n)
-      return fields.fail(ErrorCode::kInvalidValue, "priority must be interactive, standard, batch or a whole number",
-                         "priority");
-    request.priority = *n < 0 ? Priority::kInteractive : *n > 0 ? Priority::kBatch : Priority::kStandard;
-  }
-  if (auto salt = fields.string("cache_salt")) {
-    const bool bad = salt->empty() || salt->find_first_of(std::string_view("@/\\\0", 4)) != std::string::npos;
-    if (bad)
-      fields.fail(ErrorCode::kInvalidValue, "cache_salt must be 1 to 128 bytes without @, /, \\ and NUL",
-                  "cache_salt");
-    request.cache_salt = std::move(*salt);
-  }
-  request.cache_pin_s = fields.number("cache_pin_s").value_or(0);
-}
-
 void read_client(Fields& fields) {
   fields.string("user");
   if (const Json* metadata = fields.object("metadata"); metadata && metadata->size() > kMaxMetadata)
@@ -188,6 +161,33 @@ void check_constraint(Fields& fields, const ApiRequest& request) {
 }
 
 }  // namespace
+
+void read_identity(Fields& fields, ApiRequest& request) {
+  if (const Json* priority = fields.get("priority"); priority && priority->is_string()) {
+    const std::string& name = priority->as_string();
+    if (name == "interactive")
+      request.priority = Priority::kInteractive;
+    else if (name == "batch")
+      request.priority = Priority::kBatch;
+    else if (name != "standard")
+      fields.fail(ErrorCode::kInvalidValue, "priority must be interactive, standard, batch or a whole number",
+                  "priority");
+  } else if (priority) {
+    const auto n = whole_number(*priority);
+    if (!n)
+      return fields.fail(ErrorCode::kInvalidValue, "priority must be interactive, standard, batch or a whole number",
+                         "priority");
+    request.priority = *n < 0 ? Priority::kInteractive : *n > 0 ? Priority::kBatch : Priority::kStandard;
+  }
+  if (auto salt = fields.string("cache_salt")) {
+    const bool bad = salt->empty() || salt->find_first_of(std::string_view("@/\\\0", 4)) != std::string::npos;
+    if (bad)
+      fields.fail(ErrorCode::kInvalidValue, "cache_salt must be 1 to 128 bytes without @, /, \\ and NUL",
+                  "cache_salt");
+    request.cache_salt = std::move(*salt);
+  }
+  request.cache_pin_s = fields.number("cache_pin_s").value_or(0);
+}
 
 void read_generation(Fields& fields, ApiRequest& request, const SamplingDefaults& defaults, std::int32_t vocab) {
   fields.get("model");

@@ -19,6 +19,10 @@ std::vector<FieldSpec> with_shared(Api api, std::span<const FieldSpec> own);
 /// model, stream, stream_options, sampling, stop, priority, cache_salt, ...: every shared row that the table has, but
 /// those of the template and of reasoning. REQUIRES fields over a table of with_shared(request.output.api, ...).
 void read_generation(Fields& fields, ApiRequest& request, const SamplingDefaults& defaults, std::int32_t vocab);
+/// priority, cache_salt, cache_pin_s; a part of read_generation().
+void read_identity(Fields& fields, ApiRequest& request);
+/// string | [string] | [int] | [[int]], nothing empty, nothing mixed, at most `most` of them.
+std::vector<PromptInput> read_inputs(Fields& fields, const std::string& name, std::size_t most, std::int32_t vocab);
 /// chat_template_kwargs, thinking_token_budget, include_reasoning, separate_reasoning, enable_thinking. Call it when
 /// what the protocol itself says of reasoning is in `request` already.
 void read_reasoning(Fields& fields, ApiRequest& request);

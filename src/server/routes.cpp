@@ -8,6 +8,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "server/api_error.h"
+#include "server/embeddings.h"
+#include "server/embeddings_request.h"
 #include "server/explain.h"
 #include "server/generation.h"
 #include "server/handlers.h"
@@ -216,6 +218,7 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/explain", false, true, explain, "What a request would become: prompt, values, queue; generates nothing.",
      any_body, kExplainQuery},
     {"GET", "/v1/captures/{id}", false, false, get_capture, "A captured request, for barg replay."},
+    {"POST", "/v1/embeddings", false, true, embeddings, "OpenAI's Embeddings.", embeddings_fields},
     {"POST", "/tokenize", false, true, tokenize, "Text to token ids.", tokenize_fields},
     {"POST", "/detokenize", false, true, detokenize, "Token ids to text.", detokenize_fields},
     {"GET", "/v1/models", false, false, list_models, "The models, in OpenAI's form or Anthropic's.", nullptr,

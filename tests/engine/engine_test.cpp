@@ -303,7 +303,7 @@ TEST_P(EngineTest, NaNRowsFailOneRequest) {
   EXPECT_EQ(client.wait(g)[0].ids(), expected(good));
   const Answer failed = client.wait(b)[0];
   EXPECT_EQ(failed.finish, FinishReason::kError);
-  EXPECT_EQ(failed.error->code, ErrorCode::kInternal);
+  EXPECT_EQ(failed.error->code, ErrorCode::kBadNumbers);
   wait_idle();
   EXPECT_EQ(engine.metrics().corrupted_requests, 1U);
   EXPECT_EQ(engine.metrics().kv.active_blocks, 0);

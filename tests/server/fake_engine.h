@@ -44,6 +44,11 @@ class FakeEngine final : public Engine {
     const std::lock_guard lock(mutex_);
     script_ = std::move(script);
   }
+  /// From now on it embeds: what embed() of a prompt gives.
+  void set_embedding(EmbeddingInfo info, std::function<std::vector<float>(const Request&)> embed) {
+    info_.embedding = std::move(info);
+    embed_ = std::move(embed);
+  }
   void hold(bool held) {
     {
       const std::lock_guard lock(mutex_);
@@ -240,6 +245,13 @@ class FakeEngine final : public Engine {
   }
   void advance(const Running& r, Choice& c, TokenEvent& e, bool first_choice) {
     const SamplingParams& s = r.request.sampling;
+    if (r.request.embeds) {
+      e.embedding = embed_(r.request);
+      e.finish = e.embedding.empty() ? FinishReason::kError : FinishReason::kStop;
+      if (e.embedding.empty())
+        e.error = Error{ErrorCode::kBadNumbers, "The model produced invalid numbers for this request.", "", 0};
+      return;
+    }
     if (c.at == 0 && first_choice && s.prompt_logprobs) {
       for (const TokenId id : r.request.prompt)
         e.prompt_logprobs.push_back(logprobs_of(id, *s.prompt_logprobs));
@@ -264,6 +276,7 @@ class FakeEngine final : public Engine {
   std::condition_variable changed_;
   std::map<RequestId, Running> running_;
   Script script_ = [](const Request&, std::int32_t) { return std::vector<TokenId>{'o', 'k', kEnd}; };
+  std::function<std::vector<float>(const Request&)> embed_;  // before the first request
   Result<void> admission_, verdict_;
   bool held_ = false, stopping_ = false;
   std::int64_t active_ = 0;

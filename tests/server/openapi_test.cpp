@@ -92,6 +92,7 @@ TEST_F(OpenApiTest, RequiredIsWhatIsRefusedWithout) {
   for (const server::Route& route : server::routes()) {
     if (route.body == nullptr || route.body().empty()) continue;
     const std::string path(route.pattern);
+    if (path == "/v1/embeddings") continue;  // asks another kind of model: embeddings_test.cpp
     ASSERT_TRUE(least.contains(path)) << path;
     const Json body = *parse_json(least.at(path));
     const Json& schema = body_schema(operation(document, path.c_str(), "post"));

@@ -19,6 +19,7 @@ namespace barg::test {
 struct Answer {
   std::vector<OutputToken> tokens;
   std::vector<TokenLogprobs> prompt_logprobs;
+  std::vector<float> embedding;
   FinishReason finish = FinishReason::kNone;
   TokenId stop_token = kNoToken;
   std::optional<Error> error;
@@ -106,6 +107,8 @@ class EngineClient {
       }
       for (auto& t : e.tokens) a.tokens.push_back(std::move(t));
       for (auto& p : e.prompt_logprobs) a.prompt_logprobs.push_back(std::move(p));
+      EXPECT_TRUE(e.embedding.empty() || e.finish == FinishReason::kStop);
+      if (!e.embedding.empty()) a.embedding = std::move(e.embedding);
       a.finish = e.finish;
       a.stop_token = e.stop_token;
       a.error = e.error;

@@ -143,8 +143,9 @@ class GatedRunner final : public runtime::Runner {
     for (std::size_t i = 0; i < plan.items.size(); ++i) {
       auto& s = sequences_.at(plan.items[i].seq);
       ++s.in_flight;
-      if (!s.corrupt || plan.items[i].want != sched::Want::kLogits) continue;
+      if (!s.corrupt || plan.items[i].want == sched::Want::kNothing) continue;
       result.items[i].tokens.clear();
+      result.items[i].pooled.clear();
       result.items[i].status = sched::ItemStatus::kBadLogits;
     }
     results_.push_back(std::move(result));

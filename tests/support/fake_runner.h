@@ -210,6 +210,7 @@ class FakeDevice {
       if (t != s.truth.token(p)) error("wrong input token at position " + std::to_string(p));
     }
     score_prompt(item, s, out);
+    if (item.want == sched::Want::kPooled) out.pooled = {static_cast<float>(s.truth.content(end - 1) % 1000)};
     if (!item.sample) return out;
     const std::int32_t index = end - static_cast<std::int32_t>(s.truth.request().prompt.size());
     if (item.output_index != index) error("wrong output index");

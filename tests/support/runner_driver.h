@@ -36,6 +36,7 @@ class RunnerDriver {
     bool sample = false;
     std::int32_t logits_begin = -1;  ///< -1: the last row when sampling, else nothing
     std::int32_t output_index = -1;  ///< -1: start + count - prompt
+    bool pooled = false;             ///< a vector is wanted, from rows [logits_begin or the last, count)
   };
 
   void launch(const std::vector<Rows>& rows) {
@@ -102,7 +103,7 @@ class RunnerDriver {
     item.table_offset = static_cast<std::int32_t>(plan.tables.size());
     item.sample = r.sample;
     const bool logits = r.sample || r.logits_begin >= 0;
-    item.want = logits ? sched::Want::kLogits : sched::Want::kNothing;
+    item.want = r.pooled ? sched::Want::kPooled : logits ? sched::Want::kLogits : sched::Want::kNothing;
     item.logits_begin = r.logits_begin >= 0 ? r.logits_begin : r.count - 1;
     const auto prompt = static_cast<std::int32_t>(s.request->prompt.size());
     item.output_index = r.output_index >= 0 ? r.output_index : r.start + r.count - prompt;
