@@ -19,7 +19,7 @@ constexpr Family kFamilies[] = {
     {"ministral3", "Mistral3ForConditionalGeneration", nullptr, ministral3_from_hf, nullptr},
     {"qwen2", "Qwen2ForCausalLM", "qwen2", qwen2_from_hf, qwen2_from_gguf},
     {"qwen3", "Qwen3ForCausalLM", "qwen3", qwen3_from_hf, qwen3_from_gguf},
-    {"qwen3", "Qwen3Model", nullptr, qwen3_from_hf, nullptr, nullptr, Pooling::kLast},
+    {"qwen3", "Qwen3Model", nullptr, qwen3_from_hf, nullptr, nullptr, nullptr, Pooling::kLast},
     {"qwen3-next", "Qwen3NextForCausalLM", "qwen3next", qwen3_next_from_hf, qwen3_next_from_gguf,
      &kQwen35Names},
     {"qwen35", "Qwen3_5ForCausalLM", "qwen35", qwen35_from_hf, qwen35_from_gguf, &kQwen35Names},
