@@ -183,7 +183,9 @@ void Embeddings::launch(Inputs inputs) {
     });
     if (ok) continue;
     ids_.pop_back();
-    return refuse(ok.error());
+    Error error = ok.error();
+    if (error.param == "prompt") error.param = path_of(inputs_.request.common, i);
+    return refuse(error);
   }
 }
 
@@ -225,10 +227,11 @@ void Embeddings::refuse(const Error& error) {
 }
 
 void Embeddings::on_interrupt(Interrupt cause) {
-  if (over_) return;
-  end();
-  fill_note();
-  responder_->note().finish_reason = "abort";
+  if (!over_) {
+    end();
+    fill_note();
+    responder_->note().finish_reason = "abort";
+  }
   if (cause != Interrupt::kShutdown) return;
   HttpResponse response = error_response({ErrorCode::kShutdown, "the server is shutting down", "", 0});
   response.close = true;

@@ -43,7 +43,7 @@ TEST_F(EmbeddingsTest, AnswersInTheOrderOfItsInputs) {
   }
   EXPECT_EQ(vector_of(r, 0), (std::vector<float>{3, 'b', 0.1F, kStart}));
   EXPECT_EQ(vector_of(r, 1), (std::vector<float>{2, 'c', 0.1F, kStart}));
-  EXPECT_EQ(r.headers.at("x-barg-ignored"), "nonsense, user");
+  EXPECT_EQ(r.headers.at("x-barg-ignored"), "user, nonsense");
   const auto record = book_->wait(1)[0];
   EXPECT_EQ(record.route, "/v1/embeddings");
   EXPECT_EQ(record.note.model, "fake");
@@ -199,7 +199,7 @@ TEST_F(EmbeddingsTest, AFullQueueAndADisconnect) {
   EXPECT_EQ(ask_embeddings(R"({"input":"a"})").status, 429);
   engine_->set_admission({});
   engine_->set_verdict(fail(ErrorCode::kContextLengthExceeded, "The KV cache is small.", "prompt"));
-  EXPECT_EQ(ask_embeddings(R"({"input":"a"})").status, 400);
+  EXPECT_EQ(ask_embeddings(R"({"input":["a","b"]})").error("param"), "input[0]");
   engine_->set_verdict({});
   engine_->hold(true);
   {
