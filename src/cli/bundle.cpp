@@ -24,8 +24,10 @@ std::string describe_files(const model::ModelFiles& files) {
          show_size(files.total_bytes());
 }
 
-std::string describe_text(const TextBundle& text) {
-  return std::to_string(text.tokenizer->size()) + " tokens, " +
+std::string describe_text(const TextBundle& text, bool embeds) {
+  const std::string tokens = std::to_string(text.tokenizer->size()) + " tokens, ";
+  if (embeds) return tokens + "for embeddings: nothing is generated";
+  return tokens +
          (text.chat_template->has_template() ? "chat template"
                                              : "no chat template: chat is refused, completions work") +
          (text.detected.known ? ", tool dialect " : ", tool dialect not known, calls are read as ") +
@@ -138,7 +140,8 @@ Result<Bundle> open_bundle(const Config& config, const LoadWatch& watch,
   out.chat_template = text->chat_template;
   out.dialect = text->dialect;
   watch.done("model", describe_files(*files));
-  watch.done("text", describe_text(*text));
+  const Result<model::DecoderSpec> spec = files->spec();  // what it cannot be is said below
+  watch.done("text", describe_text(*text, spec && !spec->generates()));
 
   Result<runtime::MemoryPlan> plan = runtime::plan_memory(config, *files);
   if (!plan) return std::unexpected(with_path(plan.error(), config.model.path));
