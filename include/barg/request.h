@@ -141,7 +141,7 @@ struct TokenEvent {
   std::int32_t first_index = 0;  ///< output index of tokens[0]
   std::vector<OutputToken> tokens;
   std::vector<TokenLogprobs> prompt_logprobs;  ///< choice 0 only, entry 0 has id set and no value (rank 0)
-  std::vector<float> embedding;  ///< of Request::embeds: in the last event, EmbeddingInfo::size numbers
+  std::vector<float> embedding{};  ///< of Request::embeds: in the last event, EmbeddingInfo::size numbers
   FinishReason finish = FinishReason::kNone;
   TokenId stop_token = kNoToken;  ///< the id that stopped it (also the last of `tokens`), else kNoToken
   std::optional<Error> error;     ///< with FinishReason::kError

@@ -79,7 +79,7 @@ struct ItemResult {
   std::int32_t position = 0;                   ///< of tokens[0] in the sequence (prompt included)
   std::vector<OutputToken> tokens;             ///< empty unless the item sampled
   std::vector<TokenLogprobs> prompt_logprobs;  ///< of the tokens at positions start+1+logits_begin ...
-  std::vector<float> pooled;                   ///< with kPooled
+  std::vector<float> pooled{};                 ///< with kPooled
   ItemStatus status = ItemStatus::kOk;
 };
 

@@ -1,4 +1,4 @@
-// Embeddings through the engine: the same bits alone and amid load, from the cache and after preemption; NaN fails one
+// Embeddings through the engine: the same bits alone and amid load, in chunks and from the cache; NaN fails one
 // request; what a model does not do is refused.
 #include <gtest/gtest.h>
 
@@ -57,7 +57,7 @@ class ExactEmbeddings : public ::testing::Test {
   std::string path_;
 };
 
-TEST_F(ExactEmbeddings, AloneAmidLoadCachedChunkedAndPreempted) {
+TEST_F(ExactEmbeddings, AloneAmidLoadCachedAndChunked) {
   Config plain = test::tiny_config(path_);
   plain.kv.enable_prefix_caching = false;
   const auto requests = make_requests(40, 7, 600);
@@ -90,7 +90,7 @@ TEST_F(ExactEmbeddings, AloneAmidLoadCachedChunkedAndPreempted) {
     }
     const EngineMetrics m = engine->metrics();
     EXPECT_GT(m.prefix_cache_hits, 0U);
-    EXPECT_GT(m.steps, 100U) << "prompts were cut";
+    EXPECT_GT(m.steps, 60U) << "prompts were cut";
     EXPECT_EQ(m.generation_tokens, 0U);
     EXPECT_EQ(m.prompt_tokens, m.prompt_tokens_cached + m.prompt_tokens_computed);
     EXPECT_EQ(m.corrupted_requests, 0U);
