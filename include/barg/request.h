@@ -86,7 +86,7 @@ struct EmbeddingInfo {
   bool normalise = true;  ///< vectors are meant to have length 1; TokenEvent::embedding has not been brought there
   /// The first numbers of a vector are one of their own (Matryoshka): `sizes` of them, or any number if that is empty.
   bool matryoshka = false;
-  std::vector<std::int32_t> sizes;  ///< ascending
+  std::vector<std::int32_t> sizes{};  ///< ascending
 };
 
 enum class FinishReason : std::uint8_t {

@@ -22,7 +22,8 @@ class EmbeddingsTest : public ServerTest {
   RawResponse ask_embeddings(const std::string& body) { return ask(post("/v1/embeddings", body)); }
   static std::vector<float> vector_of(const RawResponse& r, std::size_t index = 0) {
     std::vector<float> out;
-    for (const Json& x : r.json().find("data")->as_array()[index].find("embedding")->as_array())
+    const Json json = r.json();
+    for (const Json& x : json.find("data")->as_array()[index].find("embedding")->as_array())
       out.push_back(static_cast<float>(x.as_double()));
     return out;
   }
