@@ -194,7 +194,8 @@ struct Segment {
 };
 
 /// Rotates q and k in place by halves (pairs i, i + rotary_dim/2), then stores k and v of every row in its
-/// block. cos/sin: [R, rotary_dim/2], already scaled by the attention factor. rotary_dim 0 = no rotation.
+/// block. cos/sin: [R, rotary_dim/2], already scaled by the attention factor. rotary_dim 0 = no rotation;
+/// kv.num_kv_heads 0 = q alone (its row reads another layer's K and V).
 struct RopeKvParams {
   float* q;        ///< [R, nq, D], row stride q_stride floats
   float* k;        ///< [R, nkv, D], row stride kv_stride
@@ -234,12 +235,13 @@ struct AttentionParams {
 /// out[r, i] = act(gate[r, i] * gate_scale) * up[r, i].
 struct GateMulParams {
   const float* gate;  ///< [R, I], row stride in_stride floats
-  const float* up;    ///< [R, I], row stride in_stride
+  const float* up;    ///< [R, I], row stride up_stride
   std::int64_t in_stride;
   std::int32_t rows, dim;
   float* out;  ///< [R, I] dense; may be gate or up where that is dense
   Activation activation = Activation::kSilu;
   float gate_scale = 1;
+  std::int64_t up_stride = 0;  ///< 0: in_stride
 };
 
 /// x[i] = fma(y[i], scale, x[i]): a result on its way to the residual stream.
@@ -290,10 +292,11 @@ enum class RouterScore : std::uint8_t {
   kChosenSoftmax,  ///< the logits choose, and the weights are their softmax over the chosen
 };
 
-/// Experts a row, and their weights. With key = score + bias: of `groups` equal runs of experts the kept_groups
-/// best are kept (by their largest key, or by the sum of the two largest), and of the experts in them the `chosen`
-/// with the largest keys, descending; of equal ones the first. weight = score, divided by (sum of the chosen, in
-/// that order, + norm_epsilon) if `normalise`, times `scale`. NaN logits give valid ids and NaN weights.
+/// Experts a row, and their weights. With key = score + bias: of `groups` equal runs of experts the
+/// kept_groups best are kept (by their largest key, or by the sum of the two largest), and of the experts in
+/// them the `chosen` with the largest keys, descending; of equal ones the first. weight = score, divided by
+/// (sum of the chosen, in that order, + norm_epsilon) if `normalise`, times `scale`, times expert_scales. NaN
+/// logits give valid ids and NaN weights.
 struct RouteParams {
   const float* logits;  ///< [R, E]
   const float* bias;    ///< [E] or nullptr; it chooses and is no part of the weights
@@ -306,6 +309,7 @@ struct RouteParams {
   float scale;
   std::int32_t* ids;  ///< [R, chosen]
   float* weights;     ///< [R, chosen]
+  const float* expert_scales = nullptr;  ///< [E] or nullptr: at last, a weight times its expert's
 };
 inline constexpr std::int32_t kMaxExperts = 1024;
 
@@ -506,6 +510,52 @@ struct SigmoidMulParams {
   float* out;  ///< [R, I] dense; may be x
 };
 
+// Streams ---------------------------------------------------------------------------------------------------
+// The residual stream may be several, x_0 .. x_(S-1) of [R, H]: a layer predicts all of them from all, works
+// on the prediction of one (`active`), and corrects all by what became of that one.
+
+inline constexpr std::int32_t kMaxStreams = 8;
+
+/// x_q[r, i] = the old x_q[r, i], to which by fma, for p = 0, 1, ..., the product coefs[r, q * S + p] * old
+/// x_p[r, i] is added. out[r] = the new x_active[r].
+struct PredictStreamsParams {
+  float* x;                    ///< x_s = x + s * stream_stride: [R, H] dense
+  std::int64_t stream_stride;  ///< floats
+  std::int32_t streams, active;
+  const float* coefs;  ///< [R, S * S]
+  std::int32_t rows, dim;
+  float* out;  ///< [R, H]
+};
+
+/// With e = activated[r, i] - x_active[r, i]: x_q[r, i] = fma(e, coefs[r, q] + 1, x_q[r, i]). Then
+/// out[r, i] = x_active[r, i] * scale[i].
+struct CorrectStreamsParams {
+  float* x;  ///< as in PredictStreamsParams
+  std::int64_t stream_stride;
+  std::int32_t streams, active;
+  const float* activated;  ///< [R, H]
+  const float* coefs;      ///< [R, S]
+  const float* scale;      ///< [H]
+  std::int32_t rows, dim;
+  float* out;  ///< [R, H]; may be activated
+};
+
+/// x[r, i] = x[r, i] * (sqrt(mean like[r]^2) / sqrt(max(mean x[r]^2, least))); means by lanes.
+struct MatchMagnitudeParams {
+  float* x;           ///< [R, H] dense
+  const float* like;  ///< [R, H] dense
+  std::int32_t rows, dim;
+  float least;
+};
+
+/// Leaves of a gate what is far above its mean m: with d = sqrt(mean (x - m)^2) (means by lanes) and
+/// c = fma(d, deviations, m), x[r, i] = x[r, i] - c, or 0 where that is below 0.
+struct CutGateParams {
+  float* x;  ///< [R, I] dense
+  std::int32_t rows, dim;
+  float deviations;
+};
+
 /// Per row: max logit with its lowest index, and log(sum exp(x - max)) + max over `dim` entries, in the fixed
 /// order of the contract. -inf entries are allowed; `finite` is 0 when a row has a NaN, +inf, or no finite
 /// entry.
@@ -573,6 +623,7 @@ enum Feature : std::uint32_t {
   kFeatureLatent = 16,      ///< stacked_linear, latent_write, latent_attention
   kFeatureSinks = 32,       ///< AttentionParams::sinks
   kFeatureRecurrent = 64,   ///< conv1d, delta_net, mamba2, gated_norm, sigmoid_mul
+  kFeatureStreams = 128,    ///< predict_streams, correct_streams, match_magnitude, cut_gate
 };
 
 struct OpTable {
@@ -619,6 +670,10 @@ struct OpTable {
   void (*delta_net)(Stream&, const DeltaNetParams&);
   void (*mamba2)(Stream&, const Mamba2Params&);
   void (*gated_norm)(Stream&, const GatedNormParams&);
+  void (*predict_streams)(Stream&, const PredictStreamsParams&);
+  void (*correct_streams)(Stream&, const CorrectStreamsParams&);
+  void (*match_magnitude)(Stream&, const MatchMagnitudeParams&);
+  void (*cut_gate)(Stream&, const CutGateParams&);
   void (*row_stats)(Stream&, const RowStatsParams&);
   std::int32_t (*gumbel_filter)(const GumbelFilterParams&);  ///< the number of hits
   void (*gather_columns)(Stream&, const GatherColumnsParams&);

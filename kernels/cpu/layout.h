@@ -35,11 +35,11 @@ namespace barg::ops::cpu {
 inline constexpr int kPanel = 16;       ///< columns of a panel
 inline constexpr int kQuantBlock = 32;  ///< weights per scale
 inline constexpr int kHalfBlock = 16;   ///< activations per scale: two for each block of weights
-inline constexpr int kMaxHeadDim = 256;
+inline constexpr int kMaxHeadDim = 512;
 inline constexpr const char* kLayoutId = "cpu-k_dt-v_td-1";
 inline constexpr std::uint32_t kFeatures = kFeatureNorms | kFeatureActivations | kFeatureSoftcap |
                                            kFeatureExperts | kFeatureLatent | kFeatureSinks |
-                                           kFeatureRecurrent;
+                                           kFeatureRecurrent | kFeatureStreams;
 
 static constexpr bool is_quantised(DType t) { return block_elements(t) == kQuantBlock; }
 
@@ -165,6 +165,10 @@ static constexpr NormParams whole_rows(const RmsNormParams& p) {
           .prepared = p.prepared};
 }
 
+static constexpr std::int64_t up_stride(const GateMulParams& p) {
+  return p.up_stride != 0 ? p.up_stride : p.in_stride;
+}
+
 // Operations without arithmetic: one copy serves every table (common.cpp, pack.cpp, attention.cpp).
 std::size_t packed_bytes(DType type, std::int32_t n, std::int32_t k, Packing packing);
 void pack(Stream& stream, const PackParams& p);
@@ -191,6 +195,20 @@ void conv1d_avx512(Stream& stream, const Conv1dParams& p);
 void delta_net_avx512(Stream& stream, const DeltaNetParams& p);
 void mamba2_avx512(Stream& stream, const Mamba2Params& p);
 void gated_norm_avx512(Stream& stream, const GatedNormParams& p);
+
+// Streams and gates that are cut (streams_*.cpp).
+void predict_streams_scalar(Stream& stream, const PredictStreamsParams& p);
+void correct_streams_scalar(Stream& stream, const CorrectStreamsParams& p);
+void match_magnitude_scalar(Stream& stream, const MatchMagnitudeParams& p);
+void cut_gate_scalar(Stream& stream, const CutGateParams& p);
+void predict_streams_avx2(Stream& stream, const PredictStreamsParams& p);
+void correct_streams_avx2(Stream& stream, const CorrectStreamsParams& p);
+void match_magnitude_avx2(Stream& stream, const MatchMagnitudeParams& p);
+void cut_gate_avx2(Stream& stream, const CutGateParams& p);
+void predict_streams_avx512(Stream& stream, const PredictStreamsParams& p);
+void correct_streams_avx512(Stream& stream, const CorrectStreamsParams& p);
+void match_magnitude_avx512(Stream& stream, const MatchMagnitudeParams& p);
+void cut_gate_avx512(Stream& stream, const CutGateParams& p);
 
 const OpTable& scalar_ops();
 const OpTable& avx2_ops();

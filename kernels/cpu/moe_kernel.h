@@ -95,6 +95,8 @@ void route_row(const RouteParams& p, std::int64_t row) {
     for (std::int32_t j = 0; j < p.chosen; ++j) weights[j] = weights[j] / sum;
   }
   for (std::int32_t j = 0; j < p.chosen; ++j) weights[j] = weights[j] * p.scale;
+  if (p.expert_scales == nullptr) return;
+  for (std::int32_t j = 0; j < p.chosen; ++j) weights[j] = weights[j] * p.expert_scales[ids[j]];
 }
 
 void run_route(Stream& s, const RouteParams& p) {

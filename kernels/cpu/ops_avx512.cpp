@@ -48,6 +48,10 @@ const OpTable& avx512_ops() {
     t.delta_net = delta_net_avx512;
     t.mamba2 = mamba2_avx512;
     t.gated_norm = gated_norm_avx512;
+    t.predict_streams = predict_streams_avx512;
+    t.correct_streams = correct_streams_avx512;
+    t.match_magnitude = match_magnitude_avx512;
+    t.cut_gate = cut_gate_avx512;
     t.row_stats = run_row_stats;
     return t;
   }();

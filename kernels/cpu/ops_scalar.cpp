@@ -337,7 +337,7 @@ void gate_mul(Stream&, const GateMulParams& p) {
   for (std::int32_t r = 0; r < p.rows; ++r) {
     for (std::int32_t i = 0; i < p.dim; ++i) {
       const float gate = activate(p.activation, p.gate[r * p.in_stride + i] * p.gate_scale);
-      p.out[std::int64_t{r} * p.dim + i] = gate * p.up[r * p.in_stride + i];
+      p.out[std::int64_t{r} * p.dim + i] = gate * p.up[r * up_stride(p) + i];
     }
   }
 }
@@ -640,6 +640,10 @@ const OpTable& scalar_ops() {
       .delta_net = delta_net_scalar,
       .mamba2 = mamba2_scalar,
       .gated_norm = gated_norm_scalar,
+      .predict_streams = predict_streams_scalar,
+      .correct_streams = correct_streams_scalar,
+      .match_magnitude = match_magnitude_scalar,
+      .cut_gate = cut_gate_scalar,
       .row_stats = row_stats,
       .gumbel_filter = gumbel_filter_scalar,
       .gather_columns = gather_columns,

@@ -74,7 +74,7 @@ inline void run_gate_mul(Stream& s, const GateMulParams& p) {
   parallel_rows(s, p.rows, p.dim * 4, [&](std::int32_t begin, std::int32_t end) {
     for (std::int32_t r = begin; r < end; ++r) {
       const float* gate = p.gate + r * p.in_stride;
-      const float* up = p.up + r * p.in_stride;
+      const float* up = p.up + r * up_stride(p);
       float* out = p.out + std::int64_t{r} * p.dim;
       const Wide::Reg scale = Wide::set(p.gate_scale);
       for (std::int32_t i = 0; i < p.dim; i += kLanes) {

@@ -47,6 +47,7 @@ ModelWork::ModelWork(const model::ModelFiles& files, const model::DecoderSpec& s
                      const runtime::MemoryPlan& plan)
     : weight_bytes_(static_cast<double>(plan.weight_bytes)) {
   const model::Tensor* embedding = files.find("token_embd.weight");
+  const model::Tensor* table = spec.per_layer.width > 0 ? files.find("per_layer_token_embd.weight") : nullptr;
   const model::Tensor* output = spec.tied ? embedding : files.find("output.weight");
   const model::ExpertSpec& experts = spec.experts;
   if (experts.count > 0) chosen_share_ = static_cast<double>(experts.chosen) / experts.count;
@@ -59,7 +60,7 @@ ModelWork::ModelWork(const model::ModelFiles& files, const model::DecoderSpec& s
       continue;
     }
     if (t.shape.size() != 2) continue;
-    if (&t == embedding && &t != output) {
+    if (&t == table || (&t == embedding && &t != output)) {
       weight_bytes_ -= static_cast<double>(t.bytes.size());
       continue;
     }
@@ -71,10 +72,9 @@ ModelWork::ModelWork(const model::ModelFiles& files, const model::DecoderSpec& s
   }
   const auto groups = model::layer_groups(spec);
   for (std::size_t g = 0; g < groups.size(); ++g) {
-    groups_.push_back(
-        {static_cast<double>(plan.block_bytes[g]) / plan.block_tokens,
-         4.0 * groups[g].head_dim * spec.num_q_heads * static_cast<double>(groups[g].layers.size()),
-         groups[g].window});
+    groups_.push_back({static_cast<double>(plan.block_bytes[g]) / plan.block_tokens,
+                       4.0 * groups[g].head_dim * spec.num_q_heads * model::group_readers(spec, groups[g]),
+                       groups[g].window});
   }
 }
 

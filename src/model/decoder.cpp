@@ -7,8 +7,10 @@
 
 #include "base/check.h"
 #include "math.h"
+#include "model/altup.h"
 #include "model/mla.h"
 #include "model/moe.h"
+#include "model/per_layer.h"
 #include "model/recurrent.h"
 #include "model/rope.h"
 #include "model/step.h"
@@ -17,35 +19,44 @@
 namespace barg::model {
 namespace {
 
-/// Where each buffer of a step lies in the workspace. Attention's and the feed-forward's share one region:
-/// neither outlives its half of a layer.
+/// Where each buffer of a step lies in the workspace. Attention's, the feed-forward's and what stands between
+/// share one region: none outlives its part of a layer.
 struct Layout {
   std::size_t x, sub, h, rotations, query_scales, prepared, gathered, attention;
+  std::size_t laurel, streams, per_layer;
   std::size_t qkv, context, latent;            // attention half
   std::size_t act, up, prepared_act, experts;  // feed-forward half
+  std::size_t between;
   std::size_t total;
 };
 
-/// Whether both halves of a layer can add to the residual stream as they compute.
+/// Whether all that a layer has can add to the residual stream as it is computed.
 bool adds_directly(const DecoderSpec& s) {
   return s.norm_place == NormPlace::kBefore && s.residual_scale == 1 && s.feed_out_scale == 1 &&
-         std::none_of(s.layers.begin(), s.layers.end(),
-                      [](const LayerSpec& l) { return l.mixer == MixerKind::kAttentionAndMamba2; });
+         s.streams.count == 1 && s.per_layer.width == 0 &&
+         std::none_of(s.layers.begin(), s.layers.end(), [](const LayerSpec& l) {
+           return l.mixer == MixerKind::kAttentionAndMamba2 || l.feed == FeedKind::kDenseAndExperts;
+         });
 }
 
 /// Of the rows that mixers work in: a projection's (two side by side, where a layer has both kinds), and what
 /// the output projection reads.
 struct Widths {
   std::int64_t in = 0, context = 0;
+  std::int32_t head_dim = 0;  ///< 0: no layer attends
+  std::int32_t ffn = 0;       ///< of the feed-forward half
 };
 
-Widths mixer_widths(const DecoderSpec& s) {
-  const std::int64_t q = std::int64_t{s.num_q_heads} * s.head_dim, kv = std::int64_t{s.num_kv_heads} * s.head_dim;
-  Widths w;
+Widths widest_layers(const DecoderSpec& s) {
+  Widths w{.ffn = std::max(s.ffn, s.experts.shared_ffn)};
   for (const LayerSpec& l : s.layers) {
-    const std::int64_t attention = has_attention(l.mixer) ? (s.attention_gate ? 2 : 1) * q + 2 * kv : 0;
+    const LayerShape shape = shape_of(s, l);
+    const std::int64_t attention =
+        has_attention(l.mixer) ? (s.attention_gate ? 2 : 1) * shape.q_width + 2 * shape.kv_width : 0;
     w.in = std::max(w.in, attention + recurrent_in_width(l.mixer, s.recurrent));
-    if (has_attention(l.mixer)) w.context = std::max(w.context, q);
+    w.ffn = std::max(w.ffn, shape.ffn);
+    if (has_attention(l.mixer)) w.context = std::max(w.context, shape.q_width);
+    if (has_attention(l.mixer)) w.head_dim = std::max(w.head_dim, shape.head_dim);
     if (has_state(l.mixer)) w.context = std::max<std::int64_t>(w.context, s.recurrent.inner());
   }
   return w;
@@ -53,7 +64,7 @@ Widths mixer_widths(const DecoderSpec& s) {
 
 Layout make_layout(const DecoderSpec& s, const ops::OpTable& ops, Recipe recipe, std::int32_t max_rows) {
   ScratchPlan plan(max_rows);
-  const Widths mixer = mixer_widths(s);
+  const Widths layer = widest_layers(s);
   Layout l{};
   l.x = plan.numbers(s.hidden);
   l.sub = plan.numbers(adds_directly(s) ? 0 : s.hidden);
@@ -62,23 +73,31 @@ Layout make_layout(const DecoderSpec& s, const ops::OpTable& ops, Recipe recipe,
   for (const RopeSpec& r : s.ropes) angles += r.rotary_dim / 2;
   l.rotations = plan.numbers(2 * angles);
   l.query_scales = plan.numbers(s.query_scale.beta != 0 ? 1 : 0);
-  const auto widest = static_cast<std::int32_t>(std::max<std::int64_t>(s.hidden, mixer.context));
+  const auto widest = static_cast<std::int32_t>(
+      std::max<std::int64_t>({s.hidden, layer.context, s.per_layer.width, s.streams.laurel_rank}));
   l.prepared = plan.bytes(ops.prepared_bytes(max_rows, widest, recipe));
-  l.gathered = plan.numbers(s.reordered_inputs ? std::max(widest, s.ffn) : 0);
-  const bool attends = std::any_of(s.layers.begin(), s.layers.end(),
-                                   [](const LayerSpec& l) { return has_attention(l.mixer); });
-  l.attention = plan.bytes(attends ? ops.attention_workspace_bytes(max_rows, s.num_q_heads, s.head_dim) : 0);
-  ScratchPlan feed(max_rows, plan.end());
-  l.qkv = plan.numbers(mixer.in);
-  l.context = plan.numbers(mixer.context);
+  l.gathered = plan.numbers(s.reordered_inputs ? std::max(widest, layer.ffn) : 0);
+  l.attention = plan.bytes(
+      layer.head_dim > 0 ? ops.attention_workspace_bytes(max_rows, s.num_q_heads, layer.head_dim) : 0);
+  l.laurel = plan.numbers(s.streams.laurel_rank > 0 ? s.hidden : 0);
+  l.streams = plan.numbers(s.streams.count > 1 ? std::int64_t{s.streams.count} * s.hidden : 0);
+  l.per_layer = plan.numbers(std::int64_t{s.num_layers} * s.per_layer.width);
+  ScratchPlan feed(max_rows, plan.end()), between(max_rows, plan.end());
+  l.qkv = plan.numbers(layer.in);
+  l.context = plan.numbers(layer.context);
   l.latent = plan.bytes(latent_scratch_bytes(s, ops, recipe, max_rows));
-  const std::int32_t ffn = std::max(s.ffn, s.experts.shared_ffn);
-  l.act = feed.numbers(ffn);
-  l.up = feed.numbers(ffn);
-  l.prepared_act = feed.bytes(ops.prepared_bytes(max_rows, ffn, recipe));
+  l.act = feed.numbers(layer.ffn);
+  l.up = feed.numbers(layer.ffn);
+  l.prepared_act = feed.bytes(ops.prepared_bytes(max_rows, layer.ffn, recipe));
   l.experts = feed.bytes(experts_scratch_bytes(s, ops, recipe, max_rows));
-  l.total = std::max(plan.end(), feed.end());
+  l.between = between.bytes(std::max(altup_scratch_bytes(s, max_rows), per_layer_scratch_bytes(s, max_rows)));
+  l.total = std::max({plan.end(), feed.end(), between.end()});
   return l;
+}
+
+/// Of rows of q, k and v: values that keys become have no columns in the projection.
+std::int64_t qkv_stride(const Projection& qkv, const LayerSpec& layer, const LayerShape& shape) {
+  return qkv.n + (layer.v_is_k ? shape.kv_width : 0);
 }
 
 /// Refuses by name what the table cannot do.
@@ -101,6 +120,11 @@ Result<void> check_features(const DecoderSpec& s, const ops::OpTable& ops) {
       {ops::kFeatureSoftcap, s.attention_softcap > 0 || s.logit_softcap > 0 || s.logit_scale != 1,
        "soft caps or logit scales"},
       {ops::kFeatureRecurrent, s.recurrent.kernel > 0 || s.attention_gate, "recurrent layers"},
+      {ops::kFeatureSoftcap, s.layer_scale || s.streams.count > 1, "scaled streams"},
+      {ops::kFeatureStreams,
+       s.streams.count > 1 ||
+           std::any_of(s.layers.begin(), s.layers.end(), [](const LayerSpec& l) { return l.cuts_gate; }),
+       "several residual streams"},
   };
   for (const Need& n : needs) {
     if (!n.needed || (ops.features & n.feature) != 0) continue;
@@ -141,17 +165,19 @@ struct Decoder::Impl {
   std::unique_ptr<Weights> weights;
   Observer observer;
   const bool direct = adds_directly(spec);
+  const std::int32_t keeper = last_keeper(spec);
 
   void forward(const ForwardBatch& batch, Workspace& workspace, float* hidden_out);
+  void layer_forward(Step& s, std::int32_t layer) const;
   void mixer_half(Step& s, std::int32_t layer) const;
   void feed_half(const Step& s, std::int32_t layer) const;
-  void attend(Step& s, std::int32_t layer, const Rows& h, const Output& to) const;
-  void multiply(const Projection& p, const Rows& h, std::int32_t rows, float* y) const;
+  void attend(Step& s, std::int32_t layer, const Output& to) const;
+  void multiply(const Projection& p, const Rows& h, std::int32_t rows, float* y, std::int64_t stride) const;
   void attend_projected(Step& s, std::int32_t layer, const Output& to) const;
   Rows recur(const Step& s, std::int32_t layer, float* in) const;
   void recur_alone(Step& s, std::int32_t layer, const Output& to) const;
   void attend_and_recur(Step& s, std::int32_t layer) const;
-  void norm_heads(const Step& s, const LayerWeights& w) const;
+  void norm_heads(const Step& s, std::int32_t layer, const LayerShape& shape, std::int64_t stride) const;
   void encode_positions(const Step& s) const;
 
   StepOps step_ops() const { return {spec, ops, stream, recipe}; }
@@ -166,9 +192,9 @@ struct Decoder::Impl {
 
   /// The same, as floats.
   Rows half_floats(const Step& s, const NormWeights& w) const {
-    if (spec.norm_place == NormPlace::kAfter) return {s.x, s.h.prepared};
+    if (spec.norm_place == NormPlace::kAfter) return {s.x, s.h.prepared, false, s.h.gathered};
     step_ops().norm(s.x, w, s.rows, {s.h.x, nullptr});
-    return {s.h.x, s.h.prepared};
+    return {s.h.x, s.h.prepared, false, s.h.gathered};
   }
 
   /// Brings a half's result from `sub` to the stream, if it is there.
@@ -180,21 +206,40 @@ struct Decoder::Impl {
         {.x = s.x, .y = s.sub, .scale = scale, .count = std::int64_t{s.rows} * spec.hidden});
   }
 
-  /// Moves what the rest of the last layer reads of the wanted rows together, of the stream and of `buffers`
-  /// (the first `width` numbers of rows of `stride`): the others' K and V, or states, were all that anybody
-  /// will read of them.
+  /// Moves what is still to be read of the wanted rows together, of the stream and of `buffers` (the first
+  /// `width` numbers of rows of `stride`): in the last layer that keeps K and V, or states, the others' were
+  /// all that anybody will read of them.
   struct Kept {
     float* rows;
     std::int64_t stride, width;
   };
   void keep_wanted(Step& s, std::initializer_list<Kept> buffers) const {
-    keep_rows(s.batch.wanted, s.x, spec.hidden, spec.hidden);
+    const auto keep = [&](float* rows, std::int64_t width) { keep_rows(s.batch.wanted, rows, width, width); };
+    keep(s.x, spec.hidden);
     for (const Kept& b : buffers) keep_rows(s.batch.wanted, b.rows, b.stride, b.width);
+    if (spec.streams.laurel_rank > 0) keep(s.laurel, spec.hidden);
+    for (std::int32_t i = 0; s.streams != nullptr && i < spec.streams.count; ++i)
+      keep(s.streams + i * s.stream_stride, spec.hidden);
+    keep(s.per_layer, std::int64_t{spec.num_layers} * spec.per_layer.width);
+    if (keeper + 1 < spec.num_layers) keep_positions(s);
     s.rows = static_cast<std::int32_t>(s.batch.wanted.size());
   }
 
+  /// For the queries of layers behind.
+  void keep_positions(const Step& s) const {
+    for (std::size_t i = 0; i < frequencies.size(); ++i) {
+      const auto angles = static_cast<std::int64_t>(frequencies[i].size());
+      for (float* rows : {s.rotations[i].cos, s.rotations[i].sin})
+        keep_rows(s.batch.wanted, rows, angles, angles);
+    }
+    if (spec.query_scale.beta != 0) keep_rows(s.batch.wanted, s.query_scales, 1, 1);
+  }
+
   void observe(std::int32_t layer, const Step& s) {
-    if (observer) observer(layer, s.x, s.rows);
+    if (!observer) return;
+    if (s.streams == nullptr) return observer(layer, s.x, s.rows);
+    for (std::int32_t i = 0; i < spec.streams.count; ++i)
+      observer(layer, s.streams + i * s.stream_stride, s.rows);
   }
 };
 
@@ -212,39 +257,65 @@ void Decoder::Impl::encode_positions(const Step& s) const {
   }
 }
 
-/// The norms of q and k, in place.
-void Decoder::Impl::norm_heads(const Step& s, const LayerWeights& w) const {
+/// The norms of q and k, in place, and of v, which may be made of k.
+void Decoder::Impl::norm_heads(const Step& s, std::int32_t layer, const LayerShape& shape,
+                               std::int64_t stride) const {
+  const LayerWeights& w = weights->layers[static_cast<std::size_t>(layer)];
+  const LayerSpec& kind = spec.layers[static_cast<std::size_t>(layer)];
   const bool row = spec.qk_norm == QkNorm::kRow;
+  ops::NormParams p{.kind = spec.norm.kind,
+                    .x = nullptr,
+                    .x_stride = stride,
+                    .weight = nullptr,
+                    .weight_stride = spec.qk_norm == QkNorm::kHeads || row ? 0 : shape.head_dim,
+                    .bias = nullptr,
+                    .weight_offset = spec.norm.offset,
+                    .eps = spec.norm.eps,
+                    .rows = s.rows,
+                    .groups = 1,
+                    .dim = shape.head_dim,
+                    .out = nullptr,
+                    .out_stride = stride};
   const auto part = [&](float* x, const float* weight, std::int32_t heads) {
-    ops.norm(stream, {.kind = spec.norm.kind,
-                      .x = x,
-                      .x_stride = w.qkv.n,
-                      .weight = weight,
-                      .weight_stride = spec.qk_norm == QkNorm::kHeads || row ? 0 : spec.head_dim,
-                      .bias = nullptr,
-                      .weight_offset = spec.norm.offset,
-                      .eps = spec.norm.eps,
-                      .rows = s.rows,
-                      .groups = row ? 1 : heads,
-                      .dim = row ? heads * spec.head_dim : spec.head_dim,
-                      .out = x,
-                      .out_stride = w.qkv.n});
+    p.x = p.out = x;
+    p.weight = weight;
+    p.groups = row ? 1 : heads;
+    p.dim = row ? heads * shape.head_dim : shape.head_dim;
+    ops.norm(stream, p);
   };
+  float* const k = s.qkv + shape.q_width;
+  if (spec.v_norm && kind.kv_of < 0) {
+    ops::NormParams v = p;
+    v.x = kind.v_is_k ? k : k + shape.kv_width;
+    v.out = k + shape.kv_width;
+    v.weight = weights->ones;
+    v.weight_stride = 0;
+    v.weight_offset = 0;
+    v.groups = shape.num_kv_heads;
+    ops.norm(stream, v);
+  }
+  if (spec.qk_norm == QkNorm::kNone) return;
   part(s.qkv, w.q_norm, spec.num_q_heads);
-  part(s.qkv + std::int64_t{spec.num_q_heads} * spec.head_dim, w.k_norm, spec.num_kv_heads);
+  if (kind.kv_of < 0) part(k, w.k_norm, shape.num_kv_heads);
 }
 
-/// What a mixer begins with: y [rows, n] dense = W h.
-void Decoder::Impl::multiply(const Projection& p, const Rows& h, std::int32_t rows, float* y) const {
-  for (const ProjectionPart& part : p.parts) step_ops().linear(part, h, rows, {y + part.out_offset, p.n});
+/// What a mixer begins with: y [rows, n], rows of `stride`, = W h.
+void Decoder::Impl::multiply(const Projection& p, const Rows& h, std::int32_t rows, float* y,
+                             std::int64_t stride) const {
+  for (const ProjectionPart& part : p.parts) step_ops().linear(part, h, rows, {y + part.out_offset, stride});
 }
 
-void Decoder::Impl::attend(Step& s, std::int32_t layer, const Rows& h, const Output& to) const {
-  multiply(weights->layers[static_cast<std::size_t>(layer)].qkv, h, s.rows, s.qkv);
+void Decoder::Impl::attend(Step& s, std::int32_t layer, const Output& to) const {
+  const LayerWeights& w = weights->layers[static_cast<std::size_t>(layer)];
+  const LayerSpec& kind = spec.layers[static_cast<std::size_t>(layer)];
+  const bool laurel = spec.streams.laurel_rank > 0;
+  const Rows h = laurel ? half_floats(s, w.attn_norm) : half_input(s, w.attn_norm, w.qkv);
+  if (laurel) begin_laurel(step_ops(), s, w.streams, h);
+  multiply(w.qkv, h, s.rows, s.qkv, qkv_stride(w.qkv, kind, shape_of(spec, kind)));
   attend_projected(s, layer, to);
 }
 
-/// Leaves nothing but the wanted rows in `s` where the layer is the last.
+/// Leaves nothing but the wanted rows in `s` where the layer is the last that keeps K and V.
 void Decoder::Impl::attend_projected(Step& s, std::int32_t layer, const Output& to) const {
   const StepOps step = step_ops();
   const LayerWeights& w = weights->layers[static_cast<std::size_t>(layer)];
@@ -252,43 +323,46 @@ void Decoder::Impl::attend_projected(Step& s, std::int32_t layer, const Output& 
   const Place place = places[static_cast<std::size_t>(layer)];
   const GroupKv& group = s.batch.groups[place.group];
   const ops::KvLayerView& kv = group.layers[place.index];
-  const std::int64_t q_width = std::int64_t{spec.num_q_heads} * spec.head_dim;
-  const std::int64_t kv_width = std::int64_t{spec.num_kv_heads} * spec.head_dim;
-  if (spec.qk_norm != QkNorm::kNone) norm_heads(s, w);
+  const LayerShape shape = shape_of(spec, kind);
+  const std::int64_t stride = qkv_stride(w.qkv, kind, shape), q_width = shape.q_width,
+                     kv_width = shape.kv_width;
+  if (spec.qk_norm != QkNorm::kNone || spec.v_norm) norm_heads(s, layer, shape, stride);
   if (spec.query_scale.beta != 0) {
     ops.scale_rows(stream, {.x = s.qkv,
-                            .x_stride = w.qkv.n,
+                            .x_stride = stride,
                             .scales = s.query_scales,
                             .rows = s.rows,
                             .dim = static_cast<std::int32_t>(q_width)});
   }
   const bool rotates = kind.rope >= 0;
   const std::size_t rope = rotates ? static_cast<std::size_t>(kind.rope) : 0;
+  const std::vector<ops::Segment>& computed = layer > keeper ? group.wanted_segments : group.segments;
+  ops::KvLayerView kept = kv;
+  if (kind.kv_of >= 0) kept.num_kv_heads = 0;  // they are there: q alone is to be rotated
   ops.rope_kv_write(stream, {.q = s.qkv,
                              .k = s.qkv + q_width,
                              .v = s.qkv + q_width + kv_width,
-                             .q_stride = w.qkv.n,
-                             .kv_stride = w.qkv.n,
+                             .q_stride = stride,
+                             .kv_stride = stride,
                              .cos = s.rotations[rope].cos,
                              .sin = s.rotations[rope].sin,
                              .rotary_dim = rotates ? spec.ropes[rope].rotary_dim : 0,
                              .num_q_heads = spec.num_q_heads,
-                             .kv = kv,
-                             .segments = group.segments.data(),
-                             .num_segments = static_cast<std::int32_t>(group.segments.size())});
-  const bool last = layer + 1 == spec.num_layers;
+                             .kv = kept,
+                             .segments = computed.data(),
+                             .num_segments = static_cast<std::int32_t>(computed.size())});
   // Beside another mixer, `sub` holds that one's result.
-  if (last && kind.mixer == MixerKind::kAttention)
-    keep_wanted(s, {{s.qkv, w.qkv.n, spec.attention_gate ? w.qkv.n : q_width}});
-  if (last && kind.mixer != MixerKind::kAttention)
-    keep_wanted(s, {{s.qkv, w.qkv.n, q_width}, {s.sub, spec.hidden, spec.hidden}});
+  if (layer == keeper && kind.mixer == MixerKind::kAttention)
+    keep_wanted(s, {{s.qkv, stride, spec.attention_gate ? stride : q_width}});
+  if (layer == keeper && kind.mixer != MixerKind::kAttention)
+    keep_wanted(s, {{s.qkv, stride, q_width}, {s.sub, spec.hidden, spec.hidden}});
   if (s.rows == 0) return;
-  const std::vector<ops::Segment>& segments = last ? group.wanted_segments : group.segments;
+  const std::vector<ops::Segment>& segments = layer >= keeper ? group.wanted_segments : group.segments;
   // Blocks of prepared rows do not straddle heads; where they would, linear prepares the rows itself.
-  const bool prepares = spec.head_dim % 32 == 0 && !spec.attention_gate;
+  const bool prepares = shape.head_dim % 32 == 0 && !spec.attention_gate;
   const Rows context = prepares ? step.wanted(w.attn_out, s.context) : s.context;
   ops.attention(stream, {.q = s.qkv,
-                         .q_stride = w.qkv.n,
+                         .q_stride = stride,
                          .out = context.x,
                          .out_stride = q_width,
                          .scale = spec.attention_scale,
@@ -304,7 +378,7 @@ void Decoder::Impl::attend_projected(Step& s, std::int32_t layer, const Output& 
   if (spec.attention_gate) {
     ops.sigmoid_mul(stream, {.x = context.x,
                              .gate = s.qkv + q_width + 2 * kv_width,
-                             .gate_stride = w.qkv.n,
+                             .gate_stride = stride,
                              .rows = s.rows,
                              .dim = static_cast<std::int32_t>(q_width),
                              .out = context.x});
@@ -322,14 +396,14 @@ Rows Decoder::Impl::recur(const Step& s, std::int32_t layer, float* in) const {
   return s.context;
 }
 
-/// Leaves nothing but the wanted rows in `s` where the layer is the last.
+/// Leaves nothing but the wanted rows in `s` where the layer is the last that keeps a state.
 void Decoder::Impl::recur_alone(Step& s, std::int32_t layer, const Output& to) const {
   const LayerWeights& w = weights->layers[static_cast<std::size_t>(layer)];
   const Rows h = half_input(s, w.attn_norm, w.recurrent.in);
-  multiply(w.recurrent.in, h, s.rows, s.qkv);
+  multiply(w.recurrent.in, h, s.rows, s.qkv, w.recurrent.in.n);
   const Rows context = recur(s, layer, s.qkv);
   const std::int64_t width = spec.recurrent.inner();
-  if (layer + 1 == spec.num_layers) keep_wanted(s, {{context.x, width, width}});
+  if (layer == keeper) keep_wanted(s, {{context.x, width, width}});
   if (s.rows > 0) step_ops().project(w.recurrent.out, context, s.rows, to);
 }
 
@@ -339,8 +413,8 @@ void Decoder::Impl::attend_and_recur(Step& s, std::int32_t layer) const {
   const LayerWeights& w = weights->layers[static_cast<std::size_t>(layer)];
   step.norm(s.x, w.attn_norm, s.rows, {s.h.x, nullptr});
   float* in = s.qkv + std::int64_t{s.rows} * w.qkv.n;
-  multiply(w.qkv, s.h, s.rows, s.qkv);
-  multiply(w.recurrent.in, s.h, s.rows, in);
+  multiply(w.qkv, s.h, s.rows, s.qkv, w.qkv.n);
+  multiply(w.recurrent.in, s.h, s.rows, in, w.recurrent.in.n);
   step.project(w.recurrent.out, recur(s, layer, in), s.rows, {s.sub, spec.hidden});
   attend_projected(s, layer, {s.h.x, spec.hidden});
   if (s.rows == 0) return;
@@ -355,7 +429,7 @@ void Decoder::Impl::mixer_half(Step& s, std::int32_t layer) const {
   const Output to{direct ? s.x : s.sub, spec.hidden, direct};
   switch (spec.layers[static_cast<std::size_t>(layer)].mixer) {
     case MixerKind::kAttention:
-      attend(s, layer, half_input(s, w.attn_norm, w.qkv), to);
+      attend(s, layer, to);
       break;
     case MixerKind::kDeltaNet:
     case MixerKind::kMamba2:
@@ -368,13 +442,14 @@ void Decoder::Impl::mixer_half(Step& s, std::int32_t layer) const {
     case MixerKind::kLatent: {
       const Place at = places[static_cast<std::size_t>(layer)];
       const GroupKv& latent = s.batch.groups[at.group];
-      latent_half(step_ops(), s, w, spec.layers[static_cast<std::size_t>(layer)], latent, latent.layers[at.index],
-                  layer + 1 == spec.num_layers, half_input(s, w.attn_norm, w.latent.in), to);
+      latent_half(step_ops(), s, w, spec.layers[static_cast<std::size_t>(layer)], latent,
+                  latent.layers[at.index], layer == keeper, half_input(s, w.attn_norm, w.latent.in), to);
       break;
     }
   }
   if (s.rows == 0 || spec.norm_place == NormPlace::kParallel) return;  // the other half reads the same stream
   settle(s, w.attn_post_norm, spec.residual_scale);
+  if (spec.streams.laurel_rank > 0) end_laurel(step_ops(), s);
 }
 
 void Decoder::Impl::feed_half(const Step& s, std::int32_t layer) const {
@@ -383,12 +458,17 @@ void Decoder::Impl::feed_half(const Step& s, std::int32_t layer) const {
   const bool parallel = spec.norm_place == NormPlace::kParallel;
   const bool adds = direct || parallel;
   const Output to{adds ? s.x : s.sub, spec.hidden, adds};
-  switch (spec.layers[static_cast<std::size_t>(layer)].feed) {
+  const LayerSpec& kind = spec.layers[static_cast<std::size_t>(layer)];
+  switch (kind.feed) {
     case FeedKind::kDense: {
       const Rows h = half_input(s, parallel ? w.attn_norm : w.ffn_norm, w.gate_up);
-      step.project(w.down, step.gated(s, w.gate_up, w.down, h), s.rows, to);
+      const std::optional<float> cut = kind.cuts_gate ? std::optional(kind.gate_cut) : std::nullopt;
+      step.project(w.down, step.gated(s, w.gate_up, w.down, h, cut), s.rows, to);
       break;
     }
+    case FeedKind::kDenseAndExperts:
+      dense_and_experts_half(step, s, w);
+      break;
     case FeedKind::kExperts:
       experts_half(step, s, w, half_floats(s, parallel ? w.attn_norm : w.ffn_norm), to);
       break;
@@ -396,6 +476,26 @@ void Decoder::Impl::feed_half(const Step& s, std::int32_t layer) const {
       return;
   }
   settle(s, w.ffn_post_norm, spec.residual_scale * spec.feed_out_scale);
+}
+
+/// Both halves, and what stands before and behind them.
+void Decoder::Impl::layer_forward(Step& s, std::int32_t layer) const {
+  const StepOps step = step_ops();
+  const LayerWeights& w = weights->layers[static_cast<std::size_t>(layer)];
+  if (s.streams != nullptr) predict_streams(step, s, w.streams);
+  mixer_half(s, layer);
+  if (s.rows == 0) return;
+  feed_half(s, layer);
+  if (s.streams != nullptr)
+    correct_streams(step, s, w.streams, spec.streams.scaled ? w.streams.scale : weights->ones);
+  if (spec.per_layer.width > 0) {
+    per_layer_half(step, s, w.per_layer, layer, s.x);
+    if (s.streams != nullptr)
+      add_to_streams(step, s);
+    else
+      ops.add_scaled(stream, {.x = s.x, .y = s.sub, .scale = 1, .count = std::int64_t{s.rows} * spec.hidden});
+  }
+  if (spec.layer_scale) step.scale(s.x, s.rows, w.scale);
 }
 
 void Decoder::Impl::forward(const ForwardBatch& batch, Workspace& workspace, float* hidden_out) {
@@ -417,7 +517,12 @@ void Decoder::Impl::forward(const ForwardBatch& batch, Workspace& workspace, flo
          .act = {f(l.act), base + l.prepared_act, false, f(l.gathered)},
          .attention = base + l.attention,
          .latent = base + l.latent,
-         .experts = base + l.experts};
+         .experts = base + l.experts,
+         .laurel = f(l.laurel),
+         .streams = spec.streams.count > 1 ? f(l.streams) : nullptr,
+         .stream_stride = std::int64_t{batch.rows} * spec.hidden,
+         .per_layer = f(l.per_layer),
+         .between = base + l.between};
   float* angles = f(l.rotations);
   for (std::size_t i = 0; i < frequencies.size(); ++i) {
     const std::size_t count = static_cast<std::size_t>(batch.rows) * frequencies[i].size();
@@ -430,13 +535,15 @@ void Decoder::Impl::forward(const ForwardBatch& batch, Workspace& workspace, flo
                      .rows = batch.rows,
                      .scale = spec.embedding_scale,
                      .out = s.x});
+  if (spec.per_layer.width > 0) make_per_layer_inputs(step_ops(), s, *weights);
+  if (s.streams != nullptr) begin_streams(step_ops(), s, *weights);
   observe(-1, s);
   for (std::int32_t i = 0; i < spec.num_layers; ++i) {
-    mixer_half(s, i);
+    layer_forward(s, i);
     if (s.rows == 0) return;
-    feed_half(s, i);
     observe(i, s);
   }
+  if (s.streams != nullptr) end_streams(step_ops(), s, *weights);
   step_ops().norm(s.x, weights->final_norm, s.rows, {hidden_out, nullptr});
 }
 
@@ -458,6 +565,10 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const ModelFiles& files, const op
     auto& of_kind = groups[g].kind == StateKind::kRecurrent ? state_places : places;
     for (std::size_t i = 0; i < groups[g].layers.size(); ++i)
       of_kind[static_cast<std::size_t>(groups[g].layers[i])] = {g, i};
+  }
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (const std::int32_t of = spec->layers[i].kv_of; of >= 0)
+      places[i] = places[static_cast<std::size_t>(of)];
   }
   std::vector<std::vector<float>> frequencies;
   for (const RopeSpec& r : spec->ropes) frequencies.push_back(rope_frequencies(r));

@@ -48,7 +48,8 @@ class Workspace {
 class Decoder {
  public:
   using Progress = std::function<void(std::uint64_t bytes_done, std::uint64_t bytes_total)>;
-  /// The residual stream [rows, hidden]: layer -1 after the embedding, then after each layer.
+  /// The residual stream [rows, hidden]: layer -1 after the embedding, then after each layer; each of several
+  /// streams by itself, in order.
   using Observer = std::function<void(std::int32_t layer, const float* x, std::int32_t rows)>;
 
   /// Packs every tensor into one arena, dropping file pages as it goes. Fails by name on a tensor that is

@@ -58,7 +58,8 @@ LayerGroup state_of(const DecoderSpec& s, const LayerSpec& layer) {
   if (layer.mixer == MixerKind::kLatent)
     return {StateKind::kLatent, 0, 1, s.latent.kv_rank + s.latent.rope_dim, {}};
   const StateKind kind = layer.window > 0 ? StateKind::kSlidingWindow : StateKind::kFullAttention;
-  return {kind, layer.window, s.num_kv_heads, s.head_dim, {}};
+  const LayerShape shape = shape_of(s, layer);
+  return {kind, layer.window, shape.num_kv_heads, shape.head_dim, {}};
 }
 
 std::uint64_t latent_parameters(const DecoderSpec& s) {
@@ -76,6 +77,8 @@ std::uint64_t expert_parameters(const DecoderSpec& s) {
   const std::uint64_t h = u(s.hidden);
   std::uint64_t sum = u(e.count) * (h + 3 * h * u(e.ffn)) + 3 * h * u(e.shared_ffn);
   if (e.shared_gate != SharedGate::kNone) sum += h;
+  if (e.router_norm) sum += h;
+  if (e.expert_scales) sum += u(e.count);
   if (e.router_bias) sum += u(e.count);
   if (e.choice_bias) sum += u(e.count);
   if (e.bias) sum += u(e.count) * (2 * u(e.ffn) + h);
@@ -95,7 +98,12 @@ std::string spec_facts(const DecoderSpec& s) {
     f.add(r.original_max_positions).add(r.beta_fast).add(r.beta_slow).add(r.truncate).add(r.rotated_share);
     f.add(r.attention_factor).add(r.divisors);
   }
-  for (const LayerSpec& l : s.layers) f.add(l.window).add(l.rope).add(l.mixer).add(l.feed);
+  for (const LayerSpec& l : s.layers) {
+    f.add(l.window).add(l.rope).add(l.mixer).add(l.feed).add(l.head_dim).add(l.num_kv_heads).add(l.ffn);
+    f.add(l.kv_of).add(l.v_is_k).add(l.cuts_gate).add(l.gate_cut);
+  }
+  f.add(s.v_norm).add(s.layer_scale).add(s.per_layer.width).add(s.per_layer.rows);
+  f.add(s.streams.count).add(s.streams.active).add(s.streams.scaled).add(s.streams.laurel_rank);
   const ExpertSpec& e = s.experts;
   f.add(e.count).add(e.chosen).add(e.score).add(e.normalise).add(e.norm_epsilon).add(e.scale);
   f.add(e.groups)
@@ -106,6 +114,7 @@ std::string spec_facts(const DecoderSpec& s) {
       .add(e.alpha)
       .add(e.limit)
       .add(e.layout);
+  f.add(e.router_norm).add(e.expert_scales);
   const LatentSpec& latent = s.latent;
   f.add(latent.kv_rank).add(latent.rope_dim).add(latent.nope_dim).add(latent.norm_eps).add(latent.interleaved);
   f.add(s.attention_gate).add(s.attention_out_scale).add(s.feed_gate_scale).add(s.feed_out_scale);
@@ -114,6 +123,23 @@ std::string spec_facts(const DecoderSpec& s) {
   f.add(r.dt_min).add(r.dt_max).add(r.norm).add(r.gate_first).add(r.norm_groups).add(r.out_scale);
   for (const float scale : r.in_scales) f.add(scale);
   return f.take();
+}
+
+LayerShape shape_of(const DecoderSpec& s, const LayerSpec& l) {
+  LayerShape out{.head_dim = l.head_dim > 0 ? l.head_dim : s.head_dim,
+                 .num_kv_heads = l.num_kv_heads > 0 ? l.num_kv_heads : s.num_kv_heads,
+                 .ffn = l.ffn > 0 ? l.ffn : s.ffn,
+                 .q_width = 0,
+                 .kv_width = 0};
+  out.q_width = std::int64_t{s.num_q_heads} * out.head_dim;
+  out.kv_width = std::int64_t{out.num_kv_heads} * out.head_dim;
+  return out;
+}
+
+std::int32_t last_keeper(const DecoderSpec& s) {
+  std::int32_t last = s.num_layers - 1;
+  while (last > 0 && s.layers[static_cast<std::size_t>(last)].kv_of >= 0) --last;
+  return last;
 }
 
 std::vector<LayerGroup> layer_groups(const DecoderSpec& spec) {
@@ -128,6 +154,7 @@ std::vector<LayerGroup> layer_groups(const DecoderSpec& spec) {
   };
   for (std::int32_t i = 0; i < spec.num_layers; ++i) {
     const LayerSpec& l = spec.layers[static_cast<std::size_t>(i)];
+    if (l.kv_of >= 0) continue;
     if (has_attention(l.mixer) || l.mixer == MixerKind::kLatent) join(i, state_of(spec, l));
     if (has_state(l.mixer))
       join(i, {.kind = StateKind::kRecurrent, .layers = {}, .state_bytes = spec.recurrent.state_bytes()});
@@ -138,6 +165,14 @@ std::vector<LayerGroup> layer_groups(const DecoderSpec& spec) {
 const char* pooling_name(Pooling kind) {
   static constexpr const char* kNames[] = {"none", "first token", "last token", "mean"};
   return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::int32_t group_readers(const DecoderSpec& spec, const LayerGroup& group) {
+  const auto reads = [&](const LayerSpec& l) {
+    return std::find(group.layers.begin(), group.layers.end(), l.kv_of) != group.layers.end();
+  };
+  return static_cast<std::int32_t>(std::ssize(group.layers) +
+                                   std::count_if(spec.layers.begin(), spec.layers.end(), reads));
 }
 
 std::uint64_t kv_bytes_per_token(const LayerGroup& g, DType kv_dtype) {
@@ -155,27 +190,66 @@ std::uint64_t kv_bytes_per_token(const DecoderSpec& spec, DType kv_dtype) {
   return sum;
 }
 
+namespace {
+
+std::uint64_t attention_parameters(const DecoderSpec& s, const LayerSpec& l) {
+  const auto u = [](std::int64_t v) { return static_cast<std::uint64_t>(v); };
+  const LayerShape shape = shape_of(s, l);
+  const bool reads = l.kv_of >= 0;
+  const std::uint64_t h = u(s.hidden), q = u(shape.q_width), k = reads ? 0 : u(shape.kv_width),
+                      v = l.v_is_k ? 0 : k, d = u(shape.head_dim);
+  std::uint64_t sum = h * (q + k + v) + q * h;
+  if (s.attention_gate) sum += h * q;
+  if (s.qk_norm == QkNorm::kHeads) sum += reads ? d : 2 * d;
+  if (s.qk_norm > QkNorm::kHeads) sum += q + k;
+  if (s.qkv_bias) sum += q + k + v;
+  if (s.o_bias) sum += h;
+  if (s.sinks) sum += u(s.num_q_heads);
+  if (s.streams.laurel_rank > 0) sum += h * (2 * u(s.streams.laurel_rank) + 1);
+  return sum;
+}
+
+std::uint64_t dense_parameters(const DecoderSpec& s, const LayerSpec& l) {
+  const std::uint64_t h = static_cast<std::uint64_t>(s.hidden),
+                      ffn = static_cast<std::uint64_t>(shape_of(s, l).ffn);
+  return 3 * h * ffn + (s.mlp_bias ? 2 * ffn + h : 0);
+}
+
+/// Of the per-layer inputs and of the streams: the model's, and those of a layer.
+struct Besides {
+  std::uint64_t once = 0, layer = 0;
+};
+Besides besides_parameters(const DecoderSpec& s) {
+  const auto u = [](std::int64_t v) { return static_cast<std::uint64_t>(v); };
+  const std::uint64_t h = u(s.hidden), width = u(s.per_layer.width), streams = u(s.streams.count);
+  Besides out;
+  if (width > 0) {
+    out.once += u(s.num_layers) * width * (u(s.per_layer.rows) + h) + width;
+    out.layer += 2 * width * h + h;
+  }
+  if (streams > 1) {
+    out.once += 2 * (streams - 1) * h * h;
+    out.layer += streams * h + h + streams * streams * (streams + 1) + (s.streams.scaled ? h : 0);
+  }
+  if (s.layer_scale) out.layer += 1;
+  return out;
+}
+
+}  // namespace
+
 std::uint64_t parameter_count(const DecoderSpec& s) {
-  const auto u = [](std::int32_t v) { return static_cast<std::uint64_t>(v); };
-  const std::uint64_t h = u(s.hidden), q = u(s.num_q_heads) * u(s.head_dim),
-                      kv = u(s.num_kv_heads) * u(s.head_dim);
+  const std::uint64_t h = static_cast<std::uint64_t>(s.hidden);
   const std::uint64_t norm = s.norm.bias ? 2 * h : h;
-  std::uint64_t attention = h * (q + 2 * kv) + q * h;
-  if (s.attention_gate) attention += h * q;
-  if (s.qk_norm == QkNorm::kHeads) attention += 2 * u(s.head_dim);
-  if (s.qk_norm > QkNorm::kHeads) attention += q + kv;
-  if (s.qkv_bias) attention += q + 2 * kv;
-  if (s.o_bias) attention += h;
-  if (s.sinks) attention += u(s.num_q_heads);
-  std::uint64_t dense = 3 * h * u(s.ffn);
-  if (s.mlp_bias) dense += 2 * u(s.ffn) + h;
-  std::uint64_t sum = norm + u(s.vocab_rows) * h * (s.tied || !s.generates() ? 1 : 2);
+  const Besides besides = besides_parameters(s);
+  std::uint64_t sum = norm + static_cast<std::uint64_t>(s.vocab_rows) * h * (s.tied || !s.generates() ? 1 : 2) + besides.once;
   for (const LayerSpec& l : s.layers) {
     const bool feeds = l.feed != FeedKind::kNone;
-    sum += (norms_of_layer(s) - (feeds ? 0 : 1)) * norm;
-    if (feeds) sum += l.feed == FeedKind::kExperts ? expert_parameters(s) : dense;
+    sum += (norms_of_layer(s) - (feeds ? 0 : 1)) * norm + besides.layer;
+    if (has_dense(l.feed)) sum += dense_parameters(s, l);
+    if (has_experts(l.feed)) sum += expert_parameters(s);
+    if (l.feed == FeedKind::kDenseAndExperts) sum += 3 * norm;
     if (l.mixer == MixerKind::kLatent) sum += latent_parameters(s);
-    if (has_attention(l.mixer)) sum += attention;
+    if (has_attention(l.mixer)) sum += attention_parameters(s, l);
     if (has_state(l.mixer)) sum += recurrent_parameters(l.mixer, s.recurrent, h);
   }
   return sum;

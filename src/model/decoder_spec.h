@@ -4,7 +4,8 @@
 //
 // Invariants of a spec that ModelFiles::spec() returned: every size is positive and small enough that
 // products fit 63 bits, q heads are a multiple of kv heads, head_dim and rotary_dim are even, layers has
-// num_layers rows, each with a rope that is there. Plain data; any thread.
+// num_layers rows, each with a rope that is there, and kv_of is an earlier layer with K and V of its own.
+// Plain data; any thread.
 #pragma once
 
 #include <cstdint>
@@ -51,13 +52,29 @@ constexpr bool has_attention(MixerKind k) {
 constexpr bool has_state(MixerKind k) { return k != MixerKind::kAttention && k != MixerKind::kLatent; }
 
 /// What is done to each token alone.
-enum class FeedKind : std::uint8_t { kDense, kExperts, kNone };
+enum class FeedKind : std::uint8_t {
+  kDense,
+  kExperts,
+  kDenseAndExperts,  ///< both read the stream, each through a norm; each result is normed, then they are
+                     ///< added
+  kNone,
+};
+constexpr bool has_dense(FeedKind k) { return k == FeedKind::kDense || k == FeedKind::kDenseAndExperts; }
+constexpr bool has_experts(FeedKind k) { return k == FeedKind::kExperts || k == FeedKind::kDenseAndExperts; }
 
 struct LayerSpec {
   std::int32_t window = 0;  ///< keys visible to a query including itself; 0 = all
   std::int32_t rope = 0;    ///< index into DecoderSpec::ropes; -1: positions are not encoded
   MixerKind mixer = MixerKind::kAttention;
   FeedKind feed = FeedKind::kDense;
+  /// Sizes that are not the model's; 0: they are (shape_of).
+  std::int32_t head_dim = 0, num_kv_heads = 0, ffn = 0;
+  /// The layer before whose K and V attention reads, of the same sizes and window: this one has none.
+  /// -1: its own.
+  std::int32_t kv_of = -1;
+  bool v_is_k = false;     ///< values are keys before their norm: there is no matrix for them
+  bool cuts_gate = false;  ///< of the dense gate only what is far above its mean is left:
+  float gate_cut = 0;      ///< so many standard deviations
 };
 
 struct NormSpec {
@@ -108,6 +125,23 @@ struct ExpertSpec {
   ops::ExpertGlu glu = ops::ExpertGlu::kActivation;
   float alpha = 0, limit = 0;  ///< of kClampedSilu
   ExpertLayout layout = ExpertLayout::kStacks;
+  bool router_norm = false;    ///< the router reads the stream through a norm of its own, ffn_gate_inp.scale
+  bool expert_scales = false;  ///< weights are multiplied by a number of the expert's, ffn_down_exps.scale
+};
+
+/// Several residual streams (altup.h).
+struct StreamSpec {
+  std::int32_t count = 1;
+  std::int32_t active = 0;  ///< the one that layers work on
+  bool scaled = true;       ///< what is made of it for the per-layer inputs is scaled, altup_correct_scale
+  bool stacked = false;     ///< the file holds the matrices to and from the other streams as one tensor
+  std::int32_t laurel_rank = 0;  ///< of a low-rank path beside attention; 0: there is none
+};
+
+/// What a layer is told of the tokens besides the stream (per_layer.h).
+struct PerLayerSpec {
+  std::int32_t width = 0;  ///< of a layer's; 0: the model has none
+  std::int32_t rows = 0;   ///< of the table, per_layer_token_embd; ids beyond it read row 0
 };
 
 /// Latent attention: a token's state is [c | k_pe], c of kv_rank numbers; a query has nope_dim numbers that its
@@ -184,8 +218,13 @@ struct DecoderSpec {
   std::int32_t interleaved_qk = 0;
   std::vector<RopeSpec> ropes;  ///< 1 to kMaxRopes
   std::vector<LayerSpec> layers;
-  ExpertSpec experts;  ///< of layers with FeedKind::kExperts
+  ExpertSpec experts;  ///< of layers that have some
   LatentSpec latent;   ///< of layers with MixerKind::kLatent
+  bool v_norm = false;  ///< each head of v is normed, without weights
+  bool layer_scale =
+      false;  ///< the stream is multiplied by a number of the layer's behind it, layer_output_scale
+  StreamSpec streams;
+  PerLayerSpec per_layer;
   PoolingSpec pooling;
 
   /// There is an output matrix, and tokens can be chosen by it.
@@ -194,8 +233,22 @@ struct DecoderSpec {
 
 inline constexpr std::size_t kMaxRopes = 2;
 
-/// Layers with the same state (kind, window, heads, head size) share a group; ordered by first layer.
+/// Sizes of one layer.
+struct LayerShape {
+  std::int32_t head_dim, num_kv_heads, ffn;
+  std::int64_t q_width, kv_width;  ///< of all heads
+};
+LayerShape shape_of(const DecoderSpec& spec, const LayerSpec& layer);
+
+/// The last layer that keeps a state of its own: behind it only rows are computed whose results are wanted.
+std::int32_t last_keeper(const DecoderSpec& spec);
+
+/// Layers with the same state (kind, window, heads, head size) share a group; ordered by first layer. Layers
+/// that read another's K and V are in none.
 std::vector<LayerGroup> layer_groups(const DecoderSpec& spec);
+
+/// Layers of the group, and those that read their K and V.
+std::int32_t group_readers(const DecoderSpec& spec, const LayerGroup& group);
 
 /// Bytes of K and V one token costs in a group (no per-block padding); 0 where the state does not grow with tokens.
 std::uint64_t kv_bytes_per_token(const LayerGroup& group, DType kv_dtype);

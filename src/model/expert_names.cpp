@@ -14,6 +14,11 @@ constexpr NameRow kWhole[] = {
     {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
     {"mlp.router.weight", "ffn_gate_inp.weight"},
     {"mlp.router.bias", "ffn_gate_inp.bias"},
+    {"router.proj.weight", "ffn_gate_inp.weight"},
+    {"router.scale", "ffn_gate_inp.scale"},
+    {"router.per_expert_scale", "ffn_down_exps.scale"},
+    {"experts.gate_up_proj", "ffn_gate_up_exps.weight"},
+    {"experts.down_proj", "ffn_down_exps.weight"},
     {"block_sparse_moe.gate.weight", "ffn_gate_inp.weight"},
     {"block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias"},
     {"mlp.experts.gate_up_proj", "ffn_gate_up_exps.weight"},
@@ -39,7 +44,7 @@ constexpr NameRow kWhole[] = {
     {"self_attn.kv_b_proj.weight", "attn_kv_b.weight"},
 };
 
-constexpr std::string_view kExpertPrefixes[] = {"mlp.experts.", "block_sparse_moe.experts."};
+constexpr std::string_view kExpertPrefixes[] = {"mlp.experts.", "block_sparse_moe.experts.", "experts."};
 constexpr NameRow kExpertNames[] = {
     {"gate_proj", "ffn_gate"}, {"up_proj", "ffn_up"}, {"down_proj", "ffn_down"},
     {"w1", "ffn_gate"},        {"w3", "ffn_up"},      {"w2", "ffn_down"},

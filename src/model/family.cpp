@@ -38,6 +38,12 @@ constexpr Family kFamilies[] = {
     {"gemma2", "Gemma2ForCausalLM", "gemma2", gemma2_from_hf, gemma2_from_gguf, &kGemmaNames},
     {"gemma3", "Gemma3ForCausalLM", "gemma3", gemma3_from_hf, gemma3_from_gguf, &kGemmaNames},
     {"gemma3", "Gemma3ForConditionalGeneration", nullptr, gemma3_from_hf, nullptr, &kGemmaNames},
+    {"gemma3n", "Gemma3nForCausalLM", "gemma3n", gemma3n_from_hf, gemma3n_from_gguf, &kGemma3nNames},
+    {"gemma3n", "Gemma3nForConditionalGeneration", nullptr, gemma3n_from_hf, nullptr, &kGemma3nNames},
+    {"gemma4", "Gemma4ForCausalLM", "gemma4", gemma4_from_hf, gemma4_from_gguf, &kGemma4Names},
+    {"gemma4", "Gemma4ForConditionalGeneration", nullptr, gemma4_from_hf, nullptr, &kGemma4Names},
+    {"gemma4", "Gemma4UnifiedForCausalLM", nullptr, gemma4_from_hf, nullptr, &kGemma4Names},
+    {"gemma4", "Gemma4UnifiedForConditionalGeneration", nullptr, gemma4_from_hf, nullptr, &kGemma4Names},
     {"phi3", "Phi3ForCausalLM", "phi3", phi3_from_hf, phi3_from_gguf},
     {"olmo2", "Olmo2ForCausalLM", "olmo2", olmo2_from_hf, olmo2_from_gguf, &kOlmo2Names},
     {"olmo3", "Olmo3ForCausalLM", nullptr, olmo3_from_hf, nullptr, &kOlmo2Names},
@@ -75,26 +81,26 @@ struct TensorList {
     out.push_back({blk + name + ".weight", {s.hidden}});
     if (s.norm.bias) out.push_back({blk + name + ".bias", {s.hidden}});
   }
-  void head_norm(const std::string& name, std::int64_t heads) {
-    const std::int64_t d = s.head_dim;
+  void head_norm(const std::string& name, std::int64_t heads, std::int64_t d) {
     if (s.qk_norm == QkNorm::kHeads) out.push_back({blk + name + ".weight", {d}});
     if (s.qk_norm == QkNorm::kOwnHeads) out.push_back({blk + name + ".weight", {heads, d}});
     if (s.qk_norm == QkNorm::kRow) out.push_back({blk + name + ".weight", {heads * d}});
     for (std::int64_t i = 0; s.qk_norm == QkNorm::kOwnHeadsApart && i < heads; ++i)
       out.push_back({blk + name + "." + std::to_string(i) + ".weight", {d}});
   }
-  void attention() {
-    const std::int64_t h = s.hidden, q = std::int64_t{s.num_q_heads} * s.head_dim,
-                       kv = std::int64_t{s.num_kv_heads} * s.head_dim;
+  void attention(const LayerSpec& l) {
+    const LayerShape shape = shape_of(s, l);
+    const std::int64_t h = s.hidden, q = shape.q_width, kv = shape.kv_width;
+    const bool own = l.kv_of < 0;
     if (s.fused_qkv) {
       matrix("attn_qkv", q + 2 * kv, h, s.qkv_bias);
     } else {
       matrix("attn_q", s.attention_gate ? 2 * q : q, h, s.qkv_bias);
-      matrix("attn_k", kv, h, s.qkv_bias);
-      matrix("attn_v", kv, h, s.qkv_bias);
+      if (own) matrix("attn_k", kv, h, s.qkv_bias);
+      if (own && !l.v_is_k) matrix("attn_v", kv, h, s.qkv_bias);
     }
-    head_norm("attn_q_norm", s.num_q_heads);
-    head_norm("attn_k_norm", s.num_kv_heads);
+    head_norm("attn_q_norm", s.num_q_heads, shape.head_dim);
+    if (own) head_norm("attn_k_norm", shape.num_kv_heads, shape.head_dim);
     if (s.sinks) out.push_back({blk + "attn_sinks.weight", {s.num_q_heads}});
     matrix("attn_output", h, q, s.o_bias);
   }
@@ -130,6 +136,8 @@ struct TensorList {
     const std::int64_t h = s.hidden;
     matrix("ffn_gate_inp", e.count, h, e.router_bias);
     if (e.choice_bias) out.push_back({blk + "exp_probs_b.bias", {e.count}});
+    if (e.router_norm) out.push_back({blk + "ffn_gate_inp.scale", {h}});
+    if (e.expert_scales) out.push_back({blk + "ffn_down_exps.scale", {e.count}});
     switch (e.layout) {
       case ExpertLayout::kStacks:
         stack("ffn_gate_exps", e.ffn, h);
@@ -163,8 +171,7 @@ struct TensorList {
     if (e.shared_gate == SharedGate::kRow) out.push_back({blk + gate, {1, h}});
     if (e.shared_gate == SharedGate::kVector) out.push_back({blk + gate, {h}});
   }
-  void dense() {
-    const std::int64_t i = s.ffn;
+  void dense(std::int64_t i) {
     if (!s.fused_gate_up) matrix("ffn_gate", i, s.hidden, s.mlp_bias);
     matrix("ffn_up", s.fused_gate_up ? 2 * i : i, s.hidden, s.mlp_bias);
     matrix("ffn_down", s.hidden, i, s.mlp_bias);
@@ -180,16 +187,52 @@ struct TensorList {
       norm("post_attention_norm");
       norm("post_ffw_norm");
     }
-    if (has_attention(l.mixer)) attention();
+    if (has_attention(l.mixer)) attention(l);
     if (l.mixer == MixerKind::kLatent) latent();
     if (has_state(l.mixer)) recurrent(l.mixer);
-    switch (l.feed) {
-      case FeedKind::kDense:
-        return dense();
-      case FeedKind::kExperts:
-        return experts();
-      case FeedKind::kNone:
-        return;
+    if (has_dense(l.feed)) dense(shape_of(s, l).ffn);
+    if (has_experts(l.feed)) experts();
+    if (l.feed == FeedKind::kDenseAndExperts) {
+      for (const char* name : {"pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"}) norm(name);
+    }
+    besides();
+  }
+  /// Of a layer, beside its halves.
+  void besides() {
+    const std::int64_t h = s.hidden, width = s.per_layer.width, streams = s.streams.count,
+                       rank = s.streams.laurel_rank;
+    if (width > 0) {
+      matrix("inp_gate", width, h, false);
+      matrix("proj", h, width, false);
+      norm("post_norm");
+    }
+    if (s.layer_scale) out.push_back({blk + "layer_output_scale.weight", {1}});
+    if (streams > 1) {
+      matrix("altup_router", streams, h, false);
+      matrix("altup_predict_coef", streams * streams, streams, false);
+      matrix("altup_correct_coef", streams, streams, false);
+      norm("altup_router_norm");
+      if (s.streams.scaled) norm("altup_correct_scale");
+    }
+    if (rank > 0) {
+      matrix("laurel_l", rank, h, false);
+      matrix("laurel_r", h, rank, false);
+      norm("laurel_post_norm");
+    }
+  }
+  /// And of the whole model.
+  void once() {
+    const std::int64_t h = s.hidden, width = s.per_layer.width, all = s.num_layers * width;
+    if (width > 0) {
+      matrix("per_layer_token_embd", s.per_layer.rows, all, false);
+      matrix("per_layer_model_proj", all, h, false);
+      out.push_back({"per_layer_proj_norm.weight", {width}});
+    }
+    const std::int64_t others = s.streams.count - 1;
+    for (const std::string name : {"altup_proj", "altup_unembd_proj"}) {
+      if (s.streams.stacked) out.push_back({name + ".weight", {others, h, h}});
+      for (std::int64_t i = 0; !s.streams.stacked && i < others; ++i)
+        matrix(name + "." + std::to_string(i), h, h, false);
     }
   }
   void recurrent(MixerKind kind) {
@@ -296,6 +339,7 @@ std::vector<RequiredTensor> required_tensors(const DecoderSpec& s) {
   list.out.push_back({"token_embd.weight", {s.vocab_rows, s.hidden}});
   if (!s.tied && s.generates()) list.out.push_back({"output.weight", {s.vocab_rows, s.hidden}});
   list.norm("output_norm");
+  list.once();
   for (std::int32_t i = 0; i < s.num_layers; ++i) list.layer(i);
   return std::move(list.out);
 }
@@ -329,6 +373,12 @@ Result<void> check_tensors(const DecoderSpec& spec, const ModelFiles& files) {
 Result<void> check_no_more_tensors(const DecoderSpec& spec, const ModelFiles& files) {
   std::set<std::string> known;
   for (RequiredTensor& need : required_tensors(spec)) known.insert(std::move(need.name));
+  // Converters keep what a layer has no use for that reads another's K and V.
+  for (std::int32_t i = 0; i < spec.num_layers; ++i) {
+    if (spec.layers[static_cast<std::size_t>(i)].kv_of < 0) continue;
+    for (const char* name : {"attn_k", "attn_v", "attn_k_norm"})
+      known.insert("blk." + std::to_string(i) + "." + name + ".weight");
+  }
   const auto skipped = [&](const std::string& name) {
     std::int32_t layer = -1;
     std::from_chars(name.data() + std::strlen("blk."), name.data() + name.size(), layer);

@@ -58,6 +58,9 @@ std::string known_gguf_architectures();
 
 // Shared parts of builders.
 
+inline constexpr std::int64_t kMaxHeadDim = 512;  ///< what attention kernels are written for
+inline constexpr std::int64_t kMaxFfn = 1 << 24;
+
 /// How a config.json of a family spells its rope, and what it leaves out.
 struct HfRope {
   std::string_view layer_type = "";  ///< of rope_parameters that are one object for each layer type
@@ -76,6 +79,7 @@ struct HfShape {
   std::string_view activation_key = "hidden_act";
   ops::Activation activation = ops::Activation::kSilu;
   HfRope rope = {};
+  bool lists = false;  ///< intermediate_size may be a list (by_layer): the widest is taken
 };
 
 struct GgufShape {
@@ -86,6 +90,7 @@ struct GgufShape {
   std::span<const std::string_view> knows = {};  ///< keys that the family reads and others must not have
   std::int32_t head_dim = 0;  ///< > 0: of the rotated heads, instead of what the keys say
   bool some_attend = false;   ///< attention.head_count_kv is 0 for layers without attention
+  bool lists = false;         ///< sizes may be lists (by_layer): the largest are taken
 };
 
 /// Sizes, eps, rope, biases and layers common to llama-like families.
@@ -103,6 +108,16 @@ std::vector<LayerSpec> layers_from_hf(const FamilyInput& input, std::int32_t num
                                       std::int32_t full_every = 0);
 std::vector<LayerSpec> layers_from_gguf(const FamilyInput& input, std::int32_t num_layers,
                                         std::int32_t window, std::int32_t full_every = 0);
+/// An integer in [low, high] for each layer: of a list with an entry a layer, or one for all. Problems go to
+/// input.fields; then there are still num_layers entries.
+std::vector<std::int32_t> by_layer(const FamilyInput& input, std::string_view key, std::int32_t num_layers,
+                                   std::int64_t low, std::int64_t high);
+/// Layers with a window rotate with the second rope.
+void use_local_rope(DecoderSpec& spec);
+/// The last `shared` layers read the K and V of the last layer before them that has their window, if any.
+void share_kv(FieldReader& fields, DecoderSpec& spec, std::int32_t shared, std::string_view key);
+/// What holds between heads of layers of different sizes.
+void check_layer_heads(FieldReader& fields, const DecoderSpec& spec, std::string_view key);
 /// sliding_window; 0 where it is null, `fallback` where it is missing.
 std::int32_t window_from_hf(const FamilyInput& input, std::int32_t fallback);
 /// `layer_types`, where each name of `mixers` is a kind of mixer; without it, `usual` by layer.
@@ -150,6 +165,10 @@ Result<DecoderSpec> gemma2_from_hf(const FamilyInput& input);
 Result<DecoderSpec> gemma2_from_gguf(const FamilyInput& input);
 Result<DecoderSpec> gemma3_from_hf(const FamilyInput& input);
 Result<DecoderSpec> gemma3_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> gemma3n_from_hf(const FamilyInput& input);
+Result<DecoderSpec> gemma3n_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> gemma4_from_hf(const FamilyInput& input);
+Result<DecoderSpec> gemma4_from_gguf(const FamilyInput& input);
 Result<DecoderSpec> phi3_from_hf(const FamilyInput& input);
 Result<DecoderSpec> phi3_from_gguf(const FamilyInput& input);
 Result<DecoderSpec> olmo2_from_hf(const FamilyInput& input);
@@ -193,7 +212,7 @@ Result<DecoderSpec> lfm2_from_hf(const FamilyInput& input);
 Result<DecoderSpec> lfm2_from_gguf(const FamilyInput& input);
 Result<DecoderSpec> stablelm_from_hf(const FamilyInput& input);
 Result<DecoderSpec> stablelm_from_gguf(const FamilyInput& input);
-extern const TensorNames kGemmaNames, kOlmo2Names, kGlm4Names, kStableLmNames;
+extern const TensorNames kGemmaNames, kGemma3nNames, kGemma4Names, kOlmo2Names, kGlm4Names, kStableLmNames;
 extern const TensorNames kQwen35Names, kMamba2Names, kBambaNames, kGraniteHybridNames, kFalconH1Names,
     kLfm2Names;
 extern const TensorNames kFalconH1GgufNames, kLfm2GgufNames;

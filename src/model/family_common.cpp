@@ -17,8 +17,6 @@ namespace {
 constexpr std::int64_t kMaxHidden = 1 << 20;
 constexpr std::int64_t kMaxLayers = 4096;
 constexpr std::int64_t kMaxHeads = 1 << 16;
-constexpr std::int64_t kMaxHeadDim = 256;  // what attention kernels are written for
-constexpr std::int64_t kMaxFfn = 1 << 24;
 constexpr std::int64_t kMaxVocab = 1 << 24;
 constexpr std::int64_t kMaxPositions = 1 << 30;
 
@@ -46,8 +44,14 @@ void check_heads(FieldReader& f, const DecoderSpec& s, std::string_view heads, s
 /// Fields that change the answer when they are there and are not implemented.
 void refuse_unsupported_hf(const FamilyInput& in) {
   FieldReader& f = in.fields;
-  if (f.boolean("use_bidirectional_attention", false))
+  const Json* bidirectional = in.config->find("use_bidirectional_attention");
+  if (bidirectional != nullptr && bidirectional->is_string()) {  // "vision": text is causal
+    if (bidirectional->as_string() != "vision")
+      refuse_value(f, "use_bidirectional_attention", '"' + printable(bidirectional->as_string()) + '"',
+                   "vision");
+  } else if (f.boolean("use_bidirectional_attention", false)) {
     refuse_value(f, "use_bidirectional_attention", "true", "false");
+  }
 }
 
 ops::Activation activation_from_hf(FieldReader& f, std::string_view key, ops::Activation usual) {
@@ -549,6 +553,90 @@ std::vector<LayerSpec> layers_from_gguf(const FamilyInput& in, std::int32_t num_
   return layers;
 }
 
+namespace {
+
+/// What a list holds, one if the key holds no list, none if it is not there.
+std::vector<std::int64_t> integers_of(const FamilyInput& in, std::string_view key) {
+  std::vector<std::int64_t> out;
+  FieldReader& f = in.fields;
+  if (in.gguf != nullptr) {
+    auto list = in.gguf->integers(f.full_name(key));
+    if (!list) f.refuse(list.error().code, list.error().message, key);
+    if (list && *list) out = std::move(**list);
+    return out;
+  }
+  const Json* value = in.config->find(key);
+  if (value == nullptr || !value->is_array()) {
+    if (f.has(key)) out.push_back(f.integer(key, INT64_MIN, INT64_MAX));
+    return out;
+  }
+  for (const Json& v : value->as_array()) {
+    if (v.type() != Json::Type::kInt)
+      f.refuse(ErrorCode::kBadFile, f.full_name(key) + " is not a list of integers", key);
+    out.push_back(v.type() == Json::Type::kInt ? v.as_int() : 0);
+  }
+  return out;
+}
+
+std::int32_t largest(const std::vector<std::int32_t>& values) {
+  return *std::max_element(values.begin(), values.end());
+}
+
+}  // namespace
+
+std::vector<std::int32_t> by_layer(const FamilyInput& in, std::string_view key, std::int32_t num_layers,
+                                   std::int64_t low, std::int64_t high) {
+  FieldReader& f = in.fields;
+  const auto n = static_cast<std::size_t>(num_layers);
+  std::vector<std::int64_t> values = integers_of(in, key);
+  if (values.empty()) f.refuse(ErrorCode::kBadFile, f.full_name(key) + " is missing or empty", key);
+  if (values.size() == 1) values.resize(n, values[0]);
+  if (!values.empty() && values.size() != n)
+    f.refuse(ErrorCode::kBadFile, f.full_name(key) + " has no entry for each layer", key);
+  for (const std::int64_t v : values) {
+    if (v >= low && v <= high) continue;
+    f.refuse(ErrorCode::kBadFile,
+             f.full_name(key) + " is " + std::to_string(v) + ", expected " + std::to_string(low) + " to " +
+                 std::to_string(high),
+             key);
+  }
+  if (f.error()) values.assign(n, low);
+  return {values.begin(), values.end()};
+}
+
+void use_local_rope(DecoderSpec& s) {
+  for (LayerSpec& l : s.layers) l.rope = l.window > 0 ? 1 : 0;
+}
+
+void share_kv(FieldReader& f, DecoderSpec& s, std::int32_t shared, std::string_view key) {
+  const std::int32_t first = s.num_layers - shared;
+  for (std::int32_t i = first; i < s.num_layers; ++i) {
+    LayerSpec& l = s.layers[static_cast<std::size_t>(i)];
+    std::int32_t from = first - 1;
+    while (from >= 0 && s.layers[static_cast<std::size_t>(from)].window != l.window) --from;
+    if (from < 0) {
+      return f.refuse(ErrorCode::kBadFile,
+                      "the last " + std::to_string(shared) +
+                          " layers read the keys of others, but no layer before " +
+                          "them has the window of layer " + std::to_string(i),
+                      key);
+    }
+    l.kv_of = from;
+  }
+}
+
+void check_layer_heads(FieldReader& f, const DecoderSpec& s, std::string_view key) {
+  for (const LayerSpec& l : s.layers) {
+    const LayerShape shape = shape_of(s, l);
+    if (s.num_q_heads % shape.num_kv_heads == 0 && shape.head_dim % 2 == 0) continue;
+    return f.refuse(ErrorCode::kBadFile,
+                    std::to_string(s.num_q_heads) + " attention heads on " +
+                        std::to_string(shape.num_kv_heads) + " key/value heads of " +
+                        std::to_string(shape.head_dim) + " cannot be",
+                    key);
+  }
+}
+
 std::int32_t window_from_hf(const FamilyInput& in, std::int32_t fallback) {
   // transformers' default when the key is not there; null says that there is no window.
   const std::int64_t absent = in.config->find("sliding_window") == nullptr ? fallback : 0;
@@ -580,7 +668,8 @@ Result<DecoderSpec> llama_like_from_hf(const FamilyInput& in, const HfShape& sha
   }
   const std::int32_t usual = shape.head_dim > 0 ? shape.head_dim : s.hidden / s.num_q_heads;
   s.head_dim = static_cast<std::int32_t>(f.integer("head_dim", 2, kMaxHeadDim, usual));
-  s.ffn = static_cast<std::int32_t>(f.integer(shape.ffn_key, 1, kMaxFfn));
+  s.ffn = shape.lists ? largest(by_layer(in, shape.ffn_key, s.num_layers, 1, kMaxFfn))
+                      : static_cast<std::int32_t>(f.integer(shape.ffn_key, 1, kMaxFfn));
   s.vocab_rows = static_cast<std::int32_t>(f.integer("vocab_size", 1, kMaxVocab));
   s.max_positions = static_cast<std::int32_t>(f.integer("max_position_embeddings", 1, kMaxPositions, 2048));
   s.norm.eps = static_cast<float>(f.real(shape.eps_key, 1e-20, 1, shape.eps));
@@ -600,9 +689,12 @@ Result<DecoderSpec> llama_like_from_gguf(const FamilyInput& in, const GgufShape&
   s.hidden = static_cast<std::int32_t>(f.integer("embedding_length", 1, kMaxHidden));
   s.num_layers = static_cast<std::int32_t>(f.integer("block_count", 1, kMaxLayers));
   s.num_q_heads = static_cast<std::int32_t>(f.integer("attention.head_count", 1, kMaxHeads));
-  s.num_kv_heads = shape.some_attend
-                       ? kv_heads_of_some(in, s.num_layers)
-                       : static_cast<std::int32_t>(f.integer(kKvHeads, 1, kMaxHeads, s.num_q_heads));
+  if (shape.some_attend) {
+    s.num_kv_heads = kv_heads_of_some(in, s.num_layers);
+  } else {
+    s.num_kv_heads = shape.lists ? largest(by_layer(in, kKvHeads, s.num_layers, 1, kMaxHeads))
+                                 : static_cast<std::int32_t>(f.integer(kKvHeads, 1, kMaxHeads, s.num_q_heads));
+  }
   if (!f.has("attention.key_length") && shape.head_dim == 0 && s.hidden % s.num_q_heads != 0) {
     f.refuse(
         ErrorCode::kBadFile,
@@ -619,7 +711,8 @@ Result<DecoderSpec> llama_like_from_gguf(const FamilyInput& in, const GgufShape&
              "attention.value_length differs from attention.key_length, which is not supported yet",
              "attention.value_length");
   }
-  s.ffn = static_cast<std::int32_t>(f.integer(shape.ffn_key, 1, kMaxFfn));
+  s.ffn = shape.lists ? largest(by_layer(in, shape.ffn_key, s.num_layers, 1, kMaxFfn))
+                      : static_cast<std::int32_t>(f.integer(shape.ffn_key, 1, kMaxFfn));
   s.max_positions = static_cast<std::int32_t>(f.integer("context_length", 1, kMaxPositions));
   s.norm.eps = static_cast<float>(f.real(shape.eps_key, 1e-20, 1));
   check_heads(f, s, "attention.head_count", "attention.head_count_kv", "attention.key_length");

@@ -34,11 +34,6 @@ float scale_of(double query_pre_attn_scalar) {
   return static_cast<float>(1.0 / std::sqrt(query_pre_attn_scalar));
 }
 
-/// Layers with a window rotate with the second rope.
-void use_local_rope(DecoderSpec& s) {
-  for (LayerSpec& l : s.layers) l.rope = l.window > 0 ? 1 : 0;
-}
-
 /// Files do not say query_pre_attn_scalar. It is the head size in all models but the 27 B ones, which are
 /// known by their layers.
 void set_scale_from_gguf(const FamilyInput& in, DecoderSpec& s, std::int32_t layers_of_27b) {

@@ -30,6 +30,11 @@ constexpr TensorName kTopNames[] = {
     {"model.embeddings", "token_embd"},
     {"model.norm_f", "output_norm"},
     {"lm_head", "output"},
+    {"model.embed_tokens_per_layer", "per_layer_token_embd"},
+    {"model.per_layer_model_projection", "per_layer_model_proj"},
+    {"model.per_layer_projection_norm", "per_layer_proj_norm"},
+    {"model.altup_projections.*", "altup_proj.*"},
+    {"model.altup_unembed_projections.*", "altup_unembd_proj.*"},
 };
 
 /// What families call alike, and what a family calls otherwise in its own table (TensorName in family.h).
@@ -323,14 +328,14 @@ std::string canonical_tensor_name(std::string_view hf_name, TensorNames own) {
   std::string head = name.substr(0, kind);
   std::string known = translate_name(kTopNames, head);
   static constexpr std::string_view kPrefix = "model.layers.";
-  if (known.empty() && head.starts_with(kPrefix)) {
-    const std::size_t dot = head.find('.', kPrefix.size());
-    const std::string layer = head.substr(kPrefix.size(), dot == head.npos ? dot : dot - kPrefix.size());
-    if (dot == head.npos || layer.find_first_not_of("0123456789") != layer.npos) return std::string(hf_name);
+  if (known.empty() && name.starts_with(kPrefix)) {
+    const std::size_t dot = name.find('.', kPrefix.size());
+    const std::string layer = name.substr(kPrefix.size(), dot == name.npos ? dot : dot - kPrefix.size());
+    if (dot == name.npos || layer.find_first_not_of("0123456789") != layer.npos) return std::string(hf_name);
     const std::string rest = name.substr(dot + 1);
     if (const auto expert = expert_tensor_name(rest)) return "blk." + layer + "." + *expert;
-    if (const std::string whole = translate_name(own, rest); !whole.empty())
-      return "blk." + layer + "." + whole;
+    if (const auto whole = translate_name(own, rest); !whole.empty()) return "blk." + layer + "." + whole;
+    if (kind <= dot) return std::string(hf_name);
     known = translate_name(own, head.substr(dot + 1));
     if (known.empty()) known = translate_name(kLayerNames, head.substr(dot + 1));
     if (!known.empty()) known = "blk." + layer + "." + known;

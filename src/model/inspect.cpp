@@ -35,21 +35,23 @@ std::string with_scale(std::uint64_t number) {
   return std::to_string(number) + about(number, 1000, kUnits);
 }
 
-std::string group_text(const LayerGroup& g, DType kv_dtype) {
+std::string group_text(const DecoderSpec& s, const LayerGroup& g, DType kv_dtype) {
   const std::string layers = count(g.layers.size(), "layer");
   if (g.kind == StateKind::kRecurrent)
     return layers + ", recurrent, " + std::to_string(g.state_bytes) + " bytes of state each, however many tokens";
   const std::string bytes = ", " + std::to_string(kv_bytes_per_token(g, kv_dtype)) + " bytes a token";
   if (g.kind == StateKind::kLatent)
     return layers + ", latent attention, one vector of " + std::to_string(g.head_dim) + bytes;
+  const std::int32_t more = group_readers(s, g) - static_cast<std::int32_t>(g.layers.size());
   return layers + (g.window > 0 ? ", sliding window " + std::to_string(g.window) : ", full attention") + ", " +
-         count(static_cast<std::size_t>(g.num_kv_heads), "kv head") + " of " + std::to_string(g.head_dim) + bytes;
+         count(static_cast<std::size_t>(g.num_kv_heads), "kv head") + " of " + std::to_string(g.head_dim) + bytes +
+         (more > 0 ? ", read by " + std::to_string(more) + " more" : "");
 }
 
 std::string experts_text(const DecoderSpec& s) {
   const ExpertSpec& e = s.experts;
-  const auto layers = std::count_if(s.layers.begin(), s.layers.end(),
-                                    [](const LayerSpec& l) { return l.feed == FeedKind::kExperts; });
+  const auto layers =
+      std::count_if(s.layers.begin(), s.layers.end(), [](const LayerSpec& l) { return has_experts(l.feed); });
   std::string out = std::to_string(e.chosen) + " of " + std::to_string(e.count) + " in " + std::to_string(layers) +
                     " layers, feed-forward size " + std::to_string(e.ffn);
   if (e.groups > 1)
@@ -67,6 +69,31 @@ std::string embeddings_text(const DecoderSpec& s) {
   if (p.sizes.empty()) return out + "fewer";
   for (std::size_t i = 0; i < p.sizes.size(); ++i) out += (i > 0 ? ", " : "") + std::to_string(p.sizes[i]);
   return out;
+}
+
+/// Each of what the layers have, in the order of the first that has it.
+template <class Text>
+std::string each_kind(const DecoderSpec& s, Text&& text) {
+  std::vector<std::string> seen;
+  for (const LayerSpec& l : s.layers) {
+    std::string t = text(l);
+    if (std::find(seen.begin(), seen.end(), t) == seen.end()) seen.push_back(std::move(t));
+  }
+  std::string out;
+  for (const std::string& t : seen) out += (out.empty() ? "" : "; ") + t;
+  return out;
+}
+
+std::string heads_text(const DecoderSpec& s) {
+  return each_kind(s, [&](const LayerSpec& l) {
+    const LayerShape shape = shape_of(s, l);
+    return std::to_string(s.num_q_heads) + " of " + std::to_string(shape.head_dim) + ", kv heads " +
+           std::to_string(shape.num_kv_heads);
+  });
+}
+
+std::string ffn_text(const DecoderSpec& s) {
+  return each_kind(s, [&](const LayerSpec& l) { return std::to_string(shape_of(s, l).ffn); });
 }
 
 std::string rope_text(const RopeSpec& r) {
@@ -143,19 +170,18 @@ std::string to_text(const Inspection& i, const ModelFiles& files, DType kv_dtype
   out.add("parameters", with_scale(i.parameters));
   out.add("layers", std::to_string(s.num_layers));
   out.add("hidden size", std::to_string(s.hidden));
-  if (s.ffn > 0) out.add("feed-forward size", std::to_string(s.ffn));
+  if (s.ffn > 0) out.add("feed-forward size", ffn_text(s));
   if (s.experts.count > 0) out.add("experts", experts_text(s));
-  if (s.num_q_heads > 0) {
-    out.add("attention heads", std::to_string(s.num_q_heads) + " of " + std::to_string(s.head_dim) + ", kv heads " +
-                                   std::to_string(s.num_kv_heads));
-  }
+  if (s.streams.count > 1) out.add("residual streams", std::to_string(s.streams.count));
+  if (s.per_layer.width > 0) out.add("per-layer inputs", std::to_string(s.per_layer.width));
+  if (s.num_q_heads > 0) out.add("attention heads", heads_text(s));
   out.add("vocabulary rows", std::to_string(s.vocab_rows) + (s.tied ? " (output tied to the embedding)" : ""));
   if (!s.generates()) out.add("embeddings", embeddings_text(s));
   out.add("context length", std::to_string(s.max_positions));
   add_ropes(s, out);
   out.add("kv bytes per token",
           std::to_string(kv_bytes_per_token(s, kv_dtype)) + " (" + dtype_name(kv_dtype) + ")");
-  for (const LayerGroup& g : i.groups) out.add("kv group", group_text(g, kv_dtype));
+  for (const LayerGroup& g : i.groups) out.add("kv group", group_text(s, g, kv_dtype));
   if (!tensors) return out.take();
   for (const Tensor& t : files.tensors()) {
     std::string shape;

@@ -10,8 +10,6 @@
 namespace barg::model {
 namespace {
 
-constexpr std::int64_t kMaxFfn = 1 << 24;
-
 /// The first of the keys that the config has.
 std::string_view spelled(const FieldReader& f, std::initializer_list<std::string_view> keys) {
   for (const std::string_view key : keys) {
@@ -28,7 +26,7 @@ void give_experts(DecoderSpec& s, std::int32_t first) {
 /// "blk.N." of the first layer with experts.
 std::string first_layer(const DecoderSpec& s) {
   for (std::int32_t i = 0; i < s.num_layers; ++i) {
-    if (s.layers[static_cast<std::size_t>(i)].feed == FeedKind::kExperts) return "blk." + std::to_string(i) + ".";
+    if (has_experts(s.layers[static_cast<std::size_t>(i)].feed)) return "blk." + std::to_string(i) + ".";
   }
   return "blk.";
 }
@@ -40,8 +38,8 @@ void set_layout(const FamilyInput& in, DecoderSpec& s) {
   s.experts.layout = fused != nullptr ? ExpertLayout::kFused : stacks ? ExpertLayout::kStacks : ExpertLayout::kEach;
   if (s.experts.layout != ExpertLayout::kEach || in.fields.error()) return;
   // Before a list of their names is made.
-  const auto layers = std::count_if(s.layers.begin(), s.layers.end(),
-                                    [](const LayerSpec& l) { return l.feed == FeedKind::kExperts; });
+  const auto layers =
+      std::count_if(s.layers.begin(), s.layers.end(), [](const LayerSpec& l) { return has_experts(l.feed); });
   if (layers * s.experts.count > std::ssize(in.files.tensors())) {
     in.fields.refuse(ErrorCode::kBadFile,
                      "the config promises " + std::to_string(s.experts.count) + " experts in " +
@@ -58,8 +56,8 @@ void experts_from_hf(const FamilyInput& in, DecoderSpec& s, std::int32_t first) 
   ExpertSpec& e = s.experts;
   e.count = static_cast<std::int32_t>(
       f.integer(spelled(f, {"num_local_experts", "num_experts", "n_routed_experts"}), 1, ops::kMaxExperts));
-  e.chosen = static_cast<std::int32_t>(
-      f.integer(spelled(f, {"num_experts_per_tok", "experts_per_token"}), 1, ops::kMaxExperts));
+  e.chosen = static_cast<std::int32_t>(f.integer(
+      spelled(f, {"num_experts_per_tok", "experts_per_token", "top_k_experts"}), 1, ops::kMaxExperts));
   e.ffn = static_cast<std::int32_t>(f.integer(spelled(f, {"moe_intermediate_size", "intermediate_size"}), 1, kMaxFfn));
   give_experts(s, first);
   set_layout(in, s);

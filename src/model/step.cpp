@@ -85,10 +85,21 @@ void StepOps::norm(const float* x, const NormWeights& w, std::int32_t rows, cons
                       .prepared = to.produced()});
 }
 
-Rows StepOps::gated(const Step& s, const Projection& gate_up, const Projection& reader, const Rows& h) const {
+void StepOps::scale(float* x, std::int32_t rows, float factor) const {
+  table.scale_logits(stream, {.x = x,
+                              .x_stride = spec.hidden,
+                              .rows = rows,
+                              .dim = spec.hidden,
+                              .scale = factor,
+                              .softcap = 0,
+                              .block_max = nullptr});
+}
+
+Rows StepOps::gated(const Step& s, const Projection& gate_up, const Projection& reader, const Rows& h,
+                    std::optional<float> cut) const {
   const ProjectionPart &gate = gate_up.parts[0], &up = gate_up.parts[1];
   const std::int32_t width = gate.weight.n;
-  if (gate.weight.dtype == up.weight.dtype && gate.order == up.order && spec.feed_gate_scale == 1) {
+  if (gate.weight.dtype == up.weight.dtype && gate.order == up.order && spec.feed_gate_scale == 1 && !cut) {
     const Rows act = wanted(reader, s.act);
     table.gated_linear(stream, {.gate = gate.weight,
                                 .up = up.weight,
@@ -107,6 +118,7 @@ Rows StepOps::gated(const Step& s, const Projection& gate_up, const Projection& 
   }
   linear(gate, h, s.rows, {s.act.x, width});
   linear(up, h, s.rows, {s.up, width});
+  if (cut) table.cut_gate(stream, {.x = s.act.x, .rows = s.rows, .dim = width, .deviations = *cut});
   table.gate_mul(stream, {.gate = s.act.x,
                           .up = s.up,
                           .in_stride = width,

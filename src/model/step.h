@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -80,6 +81,12 @@ struct Step {
   void* attention;
   void* latent;   ///< scratch of latent_half
   void* experts;  ///< scratch of experts_half
+  float* laurel;  ///< [rows, hidden] what stands beside attention (altup.h)
+  /// [streams][.., hidden], stream_stride floats from one to the next; nullptr where x is all there is.
+  float* streams;
+  std::int64_t stream_stride;
+  float* per_layer;  ///< [rows, layers * width] of per_layer.h
+  void* between;     ///< scratch of altup.h and per_layer.h
 };
 
 /// The device as the halves of a layer use it.
@@ -113,8 +120,13 @@ class StepOps {
   /// The norm of rows [rows, hidden].
   void norm(const float* x, const NormWeights& w, std::int32_t rows, const Rows& to) const;
 
-  /// act(gate h) * up h, in one of the buffers of `s`. Fused where gate and up are stored alike.
-  Rows gated(const Step& s, const Projection& gate_up, const Projection& reader, const Rows& h) const;
+  /// act(gate h) * up h, in one of the buffers of `s`. Fused where gate and up are stored alike and the gate
+  /// is left as it is: `cut` standard deviations are the bar of what is left of it (LayerSpec::gate_cut).
+  Rows gated(const Step& s, const Projection& gate_up, const Projection& reader, const Rows& h,
+             std::optional<float> cut = {}) const;
+
+  /// x = x * factor, [rows, hidden].
+  void scale(float* x, std::int32_t rows, float factor) const;
 };
 
 }  // namespace barg::model

@@ -1,6 +1,7 @@
 #include "model/weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -14,181 +15,16 @@
 #include "model/printable.h"
 #include "model/quants.h"
 #include "model/recurrent.h"
+#include "model/weight_rows.h"
 
 namespace barg::model {
 namespace {
 
 constexpr std::size_t kAlign = 64;
-// Whole packed matrices are built from parts that begin at multiples of this (ops.h, packed_bytes).
-constexpr std::int32_t kPackRows = 64;
 // Of the file, in memory at one time: enough work for every thread, little beside any model.
 constexpr std::size_t kSlabBytes = 2 << 20;
 
 std::size_t aligned(std::size_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
-
-/// A matrix that lies across the rows of a tensor: number k of row r is element first + r * row_step + k * k_step.
-/// Numbers that lie in blocks are spelt out, and k_step is a row of the tensor then.
-struct Across {
-  std::int64_t first, row_step, k_step;
-};
-
-/// Rows of a tensor that are some of a matrix', or numbers that are some of a vector's. `heads` > 0: the first
-/// `interleaved` of each head go from interleaved to halves order. The rows are every step-th from `row` on.
-struct Source {
-  const Tensor* tensor;
-  std::int32_t row, rows;
-  std::int32_t heads = 0;
-  std::int32_t interleaved = 0;
-  std::int32_t step = 1;
-  std::optional<Across> across = {};  ///< instead of rows
-
-  /// Whether the rows lie together, and whether in the order in which they shall lie in memory.
-  bool together() const { return step == 1 && !across; }
-  bool straight() const { return heads == 0 && together(); }
-
-  /// Of these rows, `unit` bytes each. REQUIRES that they lie together.
-  std::span<const std::byte> bytes(std::size_t unit) const {
-    return tensor->bytes.subspan(static_cast<std::size_t>(row) * unit, static_cast<std::size_t>(rows) * unit);
-  }
-  /// What the file needs for rows [first, first + count) of these.
-  std::span<const std::byte> row_bytes(std::int32_t first, std::int32_t count) const {
-    const std::size_t unit = tensor->bytes.size() / static_cast<std::size_t>(row_count(*tensor));
-    return bytes(unit).subspan(static_cast<std::size_t>(first) * unit,
-                               static_cast<std::size_t>(count) * unit);
-  }
-  std::size_t file_bytes() const {
-    std::size_t n = row_bytes(0, rows).size();
-    if (tensor->source != nullptr) {
-      for (const Tensor& part : tensor->source->parts) n += part.bytes.size();
-    }
-    return n;
-  }
-};
-
-/// One packed matrix or f32 vector to be made. Targets live in the Weights under construction.
-struct Task {
-  std::vector<Source> sources;
-  std::size_t offset = 0;
-  std::int32_t n = 0, k = 0;  ///< k = 0: a vector of n floats
-  ops::PackedWeight* matrix = nullptr;
-  const float** vector = nullptr;
-  std::function<void(std::span<float>)> change;  ///< of a vector, once it is read; usually none
-};
-
-/// Where row r of the decoder's lies among a source's: inside each head, row j*d/2 + i (j = 0, 1) of the
-/// first d = interleaved is stored as row 2i + j.
-std::int32_t stored_row(const Source& s, std::int32_t r) {
-  if (s.heads == 0) return r * s.step;
-  const std::int32_t in_head = r % (s.rows / s.heads), half = s.interleaved / 2;
-  if (in_head >= s.interleaved) return r;
-  return r - in_head + 2 * (in_head % half) + in_head / half;
-}
-
-/// The rows of a task's tensors, one matrix after the other.
-class RowsOf {
- public:
-  /// `spelt_out`: of a source across blocks, numbers from element Across::first of the tensor on.
-  RowsOf(const Task& task, std::vector<float> spelt_out) : task_(task), spelt_out_(std::move(spelt_out)) {
-    const Source& first = task.sources[0];
-    row_bytes_ = first.across ? static_cast<std::size_t>(task.k) * number_bytes(first) : read_row_bytes(*first.tensor);
-  }
-
-  /// As the kernels read it.
-  std::size_t row_bytes() const { return row_bytes_; }
-
-  /// Rows [row, row + count), converted and in order.
-  void copy(std::int32_t row, std::int32_t count, std::byte* out) const {
-    while (count > 0) {
-      const Place p = place(row);
-      const Source& s = task_.sources[p.source];
-      const std::int32_t at_once = s.straight() ? std::min(count, p.rows - p.row) : 1;
-      if (s.across) {
-        copy_across(s, p.row, out);
-      } else {
-        read_rows(*s.tensor, s.row + stored_row(s, p.row), at_once, out);
-      }
-      out += static_cast<std::size_t>(at_once) * row_bytes_;
-      row += at_once;
-      count -= at_once;
-    }
-  }
-
-  /// Rows to pack at once from `row` on, a multiple of kPackRows; `src` is null where the file does not hold
-  /// them as they are to be read, in order.
-  struct Run {
-    const std::byte* src;
-    std::int32_t rows;
-  };
-  Run run(std::int32_t row, std::int32_t most) const {
-    const Place p = place(row);
-    if (task_.sources[p.source].straight() && stored_as_read(*task_.sources[p.source].tensor)) {
-      const bool last = row + p.rows - p.row == task_.n;
-      const std::int32_t whole = last ? p.rows - p.row : (p.rows - p.row) / kPackRows * kPackRows;
-      if (whole > 0) return {data(p, p.row), std::min(whole, most)};
-    }
-    // Through the buffer, up to where the next tensor can be taken straight.
-    const std::int32_t end = row + p.rows - p.row;
-    const std::int32_t rows = std::max((end - row) / kPackRows, 1) * kPackRows;
-    return {nullptr, std::min({rows, most, task_.n - row})};
-  }
-
-  /// Rows before `row` have been read: calls f(tensor, bytes) for the parts of the file that were still held.
-  /// Of interleaved rows only whole heads are done with, of a source that is not in order only all rows;
-  /// scattered ones are let go with the file.
-  template <class F>
-  void finished(std::int32_t row, F&& f) {
-    while (released_ < row) {
-      const Place p = place(released_);
-      const Source& s = task_.sources[p.source];
-      std::int32_t end = std::min(p.rows, p.row + row - released_);
-      if (s.heads > 0) end -= end % (p.rows / s.heads);
-      const RowSource* const source = s.tensor->source.get();
-      if (end <= p.row || (source != nullptr && !source->in_order && end < p.rows)) return;
-      if (s.together()) f(*s.tensor, s.row_bytes(p.row, end - p.row));
-      if (s.together() && source != nullptr && end == p.rows) {
-        for (const Tensor& part : source->parts) f(part, part.bytes);
-      }
-      released_ += end - p.row;
-    }
-  }
-
- private:
-  struct Place {
-    std::size_t source;
-    std::int32_t rows;  ///< of the source
-    std::int32_t row;   ///< in it
-  };
-  Place place(std::int32_t row) const {
-    for (std::size_t i = 0;; ++i) {
-      const std::int32_t rows = task_.sources[i].rows;
-      if (row < rows) return {i, rows, row};
-      row -= rows;
-    }
-  }
-  void copy_across(const Source& s, std::int32_t row, std::byte* to) const {
-    const std::size_t unit = number_bytes(s);
-    const Across& a = *s.across;
-    const std::byte* first = spelt_out_.empty()
-                                 ? s.tensor->bytes.data() + static_cast<std::size_t>(a.first) * unit
-                                 : std::as_bytes(std::span(spelt_out_)).data();
-    const std::byte* from = first + static_cast<std::size_t>(row * a.row_step) * unit;
-    for (std::int32_t k = 0; k < task_.k; ++k, to += unit, from += static_cast<std::size_t>(a.k_step) * unit)
-      std::memcpy(to, from, unit);
-  }
-  const std::byte* data(const Place& p, std::int32_t row) const {
-    const Source& s = task_.sources[p.source];
-    return s.tensor->bytes.data() + (static_cast<std::size_t>(s.row) + static_cast<std::size_t>(row)) * row_bytes_;
-  }
-
-  std::size_t number_bytes(const Source& s) const {
-    return spelt_out_.empty() ? s.tensor->type.block_bytes : sizeof(float);
-  }
-
-  const Task& task_;
-  const std::vector<float> spelt_out_;
-  std::size_t row_bytes_ = 0;
-  std::int32_t released_ = 0;
-};
 
 class Builder {
  public:
@@ -203,6 +39,7 @@ class Builder {
     matrix(w.embedding, {{find("token_embd.weight"), 0, spec_.vocab_rows}}, spec_.vocab_rows, spec_.hidden);
     if (spec_.generates()) output(w.output);
     norm(w.final_norm, "output_norm");
+    besides(w);
     w.layers.resize(static_cast<std::size_t>(spec_.num_layers));
     for (std::int32_t i = 0; i < spec_.num_layers; ++i)
       layer(w.layers[static_cast<std::size_t>(i)], spec_.layers[static_cast<std::size_t>(i)],
@@ -320,8 +157,8 @@ class Builder {
   }
 
   /// Of q or k.
-  void head_norm(const float*& to, const std::string& name, std::int32_t heads) {
-    const std::int32_t dim = spec_.head_dim, interleaved = spec_.interleaved_qk;
+  void head_norm(const float*& to, const std::string& name, std::int32_t heads, std::int32_t dim) {
+    const std::int32_t interleaved = spec_.interleaved_qk;
     std::vector<Source> sources;
     switch (spec_.qk_norm) {
       case QkNorm::kNone:
@@ -392,35 +229,100 @@ class Builder {
       matrix(p.parts[0].weight, {{find("output.weight"), 0, spec_.vocab_rows}}, spec_.vocab_rows, spec_.hidden);
   }
 
-  void attention(LayerWeights& l, const std::string& blk) {
-    const std::int32_t q = spec_.num_q_heads * spec_.head_dim, kv = spec_.num_kv_heads * spec_.head_dim;
+  void attention(LayerWeights& l, const LayerSpec& layer, const std::string& blk) {
+    const LayerShape shape = shape_of(spec_, layer);
+    const auto q = static_cast<std::int32_t>(shape.q_width), kv = static_cast<std::int32_t>(shape.kv_width);
     const bool interleaved = spec_.interleaved_qk > 0;
     const std::int32_t q_heads = interleaved ? spec_.num_q_heads : 0,
-                       kv_heads = interleaved ? spec_.num_kv_heads : 0;
+                       kv_heads = interleaved ? shape.num_kv_heads : 0;
     const bool one = spec_.fused_qkv;
     std::vector<Named> rows = {{one ? "attn_qkv" : "attn_q", q, 0, q_heads},
                                {one ? "attn_qkv" : "attn_k", kv, one ? q : 0, kv_heads},
                                {one ? "attn_qkv" : "attn_v", kv, one ? q + kv : 0}};
     if (spec_.attention_gate) {  // [q of a head | its gate] each; the gates go behind v
-      const std::int32_t d = spec_.head_dim;
+      const std::int32_t d = shape.head_dim;
       rows.erase(rows.begin());
       for (std::int32_t h = spec_.num_q_heads; h-- > 0;) rows.insert(rows.begin(), {"attn_q", d, 2 * h * d});
       for (std::int32_t h = 0; h < spec_.num_q_heads; ++h) rows.push_back({"attn_q", d, (2 * h + 1) * d});
     }
+    if (layer.v_is_k) rows.pop_back();
+    if (layer.kv_of >= 0) rows.resize(1);
     projection(l.qkv, blk, rows, spec_.hidden, spec_.qkv_bias);
-    head_norm(l.q_norm, blk + "attn_q_norm", spec_.num_q_heads);
-    head_norm(l.k_norm, blk + "attn_k_norm", spec_.num_kv_heads);
+    head_norm(l.q_norm, blk + "attn_q_norm", spec_.num_q_heads, shape.head_dim);
+    if (layer.kv_of < 0) head_norm(l.k_norm, blk + "attn_k_norm", shape.num_kv_heads, shape.head_dim);
     if (spec_.sinks)
       vector(l.sinks, {{find(blk + "attn_sinks.weight"), 0, spec_.num_q_heads}}, spec_.num_q_heads);
     projection(l.attn_out, blk, {{"attn_output", spec_.hidden}}, q, spec_.o_bias);
   }
 
-  void dense(LayerWeights& l, const std::string& blk) {
+  void dense(LayerWeights& l, const std::string& blk, std::int32_t ffn) {
     const bool one = spec_.fused_gate_up;
-    projection(l.gate_up, blk,
-               {{one ? "ffn_up" : "ffn_gate", spec_.ffn}, {"ffn_up", spec_.ffn, one ? spec_.ffn : 0}},
+    projection(l.gate_up, blk, {{one ? "ffn_up" : "ffn_gate", ffn}, {"ffn_up", ffn, one ? ffn : 0}},
                spec_.hidden, spec_.mlp_bias, false);
-    projection(l.down, blk, {{"ffn_down", spec_.hidden}}, spec_.ffn, spec_.mlp_bias);
+    projection(l.down, blk, {{"ffn_down", spec_.hidden}}, ffn, spec_.mlp_bias);
+  }
+
+  /// What stands beside the layers, for all of them.
+  void besides(Weights& w) {
+    const PerLayerSpec& inputs = spec_.per_layer;
+    const std::int32_t width = spec_.num_layers * inputs.width, h = spec_.hidden;
+    if (inputs.width > 0) {
+      w.per_layer_table.packing = ops::Packing::kStored;
+      matrix(w.per_layer_table, {{find("per_layer_token_embd.weight"), 0, inputs.rows}}, inputs.rows, width);
+      projection(w.per_layer_in, "", {{"per_layer_model_proj", width}}, h, false);
+      vector(w.per_layer_norm, {{find("per_layer_proj_norm.weight"), 0, inputs.width}}, inputs.width);
+    }
+    const auto others = [&](std::vector<Projection>& to, const std::string& name) {
+      const bool stacked = spec_.streams.stacked;
+      to.resize(static_cast<std::size_t>(spec_.streams.count - 1));
+      for (std::int32_t i = 0; i < spec_.streams.count - 1; ++i) {
+        const std::string of = stacked ? name : name + "." + std::to_string(i);
+        projection(to[static_cast<std::size_t>(i)], "", {{of.c_str(), h, stacked ? i * h : 0}}, h, false);
+      }
+    };
+    others(w.to_streams, "altup_proj");
+    others(w.from_streams, "altup_unembd_proj");
+    if (!spec_.v_norm && spec_.streams.count == 1) return;
+    std::int32_t most = h;
+    for (const LayerSpec& l : spec_.layers) most = std::max(most, shape_of(spec_, l).head_dim);
+    vector(w.ones, {}, most, [](std::span<float> v) { std::fill(v.begin(), v.end(), 1.0f); });
+  }
+
+  /// And of one layer.
+  void besides(LayerWeights& l, const std::string& blk) {
+    const std::int32_t h = spec_.hidden, width = spec_.per_layer.width, streams = spec_.streams.count;
+    if (width > 0) {
+      projection(l.per_layer.gate, blk, {{"inp_gate", width}}, h, false);
+      projection(l.per_layer.out, blk, {{"proj", h}}, width, false);
+      norm(l.per_layer.post_norm, blk + "post_norm");
+    }
+    if (spec_.layer_scale) {
+      vector(spare_, {{find(blk + "layer_output_scale.weight"), 0, 1}}, 1,
+             [&l](std::span<float> v) { l.scale = v[0]; });
+    }
+    if (streams > 1) {
+      StreamWeights& s = l.streams;
+      const auto small = [&](ops::PackedWeight& to, const char* name, std::int32_t n, std::int32_t k) {
+        matrix(to, {{find(blk + name + std::string(".weight")), 0, n}}, n, k);
+      };
+      small(s.router, "altup_router", streams, h);
+      small(s.predict, "altup_predict_coef", streams * streams, streams);
+      small(s.correct, "altup_correct_coef", streams, streams);
+      divided(s.router_norm, blk + "altup_router_norm.weight", static_cast<float>(h));
+      if (spec_.streams.scaled) vector(s.scale, {{find(blk + "altup_correct_scale.weight"), 0, h}}, h);
+    }
+    if (spec_.streams.laurel_rank > 0) {
+      projection(l.streams.laurel_left, blk, {{"laurel_l", spec_.streams.laurel_rank}}, h, false);
+      projection(l.streams.laurel_right, blk, {{"laurel_r", h}}, spec_.streams.laurel_rank, false);
+      norm(l.streams.laurel_norm, blk + "laurel_post_norm");
+    }
+  }
+
+  /// [hidden] numbers, each divided.
+  void divided(const float*& to, const std::string& name, float by) {
+    vector(to, {{find(name), 0, spec_.hidden}}, spec_.hidden, [by](std::span<float> v) {
+      for (float& x : v) x = x / by;
+    });
   }
 
   /// `sources` one behind the other, a matrix each, all stored alike.
@@ -486,6 +388,10 @@ class Builder {
     matrix(w.router, {{find(blk + "ffn_gate_inp.weight"), 0, e.count}}, e.count, h);
     if (e.router_bias) vector(w.router_bias, {{find(blk + "ffn_gate_inp.bias"), 0, e.count}}, e.count);
     if (e.choice_bias) vector(w.choice_bias, {{find(blk + "exp_probs_b.bias"), 0, e.count}}, e.count);
+    if (e.router_norm)
+      divided(w.router_norm, blk + "ffn_gate_inp.scale",
+              static_cast<float>(std::sqrt(static_cast<double>(h))));
+    if (e.expert_scales) vector(w.scales, {{find(blk + "ffn_down_exps.scale"), 0, e.count}}, e.count);
     const bool fused = e.layout != ExpertLayout::kStacks && e.layout != ExpertLayout::kEach;
     stack(w.gate, expert_sources(blk, "ffn_gate", e.ffn, h, fused, 0), e.ffn, h);
     stack(w.up, expert_sources(blk, "ffn_up", e.ffn, h, fused, 1), e.ffn, h);
@@ -544,17 +450,17 @@ class Builder {
       norm(l.attn_post_norm, blk + "post_attention_norm");
       norm(l.ffn_post_norm, blk + "post_ffw_norm");
     }
-    if (has_attention(s.mixer)) attention(l, blk);
+    if (has_attention(s.mixer)) attention(l, s, blk);
     if (s.mixer == MixerKind::kLatent) latent(l, blk);
     if (has_state(s.mixer)) recurrent(l.recurrent, s.mixer, blk);
-    switch (s.feed) {
-      case FeedKind::kDense:
-        return dense(l, blk);
-      case FeedKind::kExperts:
-        return experts(l.experts, blk);
-      case FeedKind::kNone:
-        return;
+    if (has_dense(s.feed)) dense(l, blk, shape_of(spec_, s).ffn);
+    if (has_experts(s.feed)) experts(l.experts, blk);
+    if (s.feed == FeedKind::kDenseAndExperts) {
+      norm(l.experts_norm, blk + "pre_ffw_norm_2");
+      norm(l.experts_post_norm, blk + "post_ffw_norm_2");
+      norm(l.dense_post_norm, blk + "post_ffw_norm_1");
     }
+    besides(l, blk);
   }
 
   /// The rows of a recurrent mixer's input in the order of recurrent.h, from where the file has them.
@@ -725,6 +631,7 @@ class Builder {
   std::vector<Task> tasks_;
   std::deque<ops::PackedWeight> more_;  ///< targets of the matrices of a stack behind the first
   std::deque<std::vector<std::int32_t>>* orders_ = nullptr;  ///< of the Weights under construction
+  const float* spare_ = nullptr;                             ///< where a number lies that nobody reads there
   std::vector<std::byte> scratch_;
   std::size_t size_ = 0;
   std::uint64_t file_bytes_ = 0, file_done_ = 0;

@@ -62,6 +62,23 @@ struct ExpertWeights {
   Projection shared_gate_up;  ///< two parts: gate, up
   Projection shared_down;
   const float* shared_gate = nullptr;  ///< [hidden]
+  const float* router_norm = nullptr;  ///< [hidden], divided by sqrt(hidden)
+  const float* scales = nullptr;       ///< [E]
+};
+
+/// Of what a layer makes of its per-layer inputs.
+struct PerLayerWeights {
+  Projection gate, out;
+  NormWeights post_norm;
+};
+
+/// Of a layer's streams: small matrices, as stored in every recipe.
+struct StreamWeights {
+  ops::PackedWeight router, predict, correct;  ///< [S, hidden], [S * S, S], [S, S]
+  const float* router_norm = nullptr;          ///< [hidden], divided by hidden
+  const float* scale = nullptr;                ///< [hidden]
+  Projection laurel_left, laurel_right;
+  NormWeights laurel_norm;
 };
 
 /// Of a latent mixer; its output is LayerWeights::attn_out.
@@ -99,13 +116,23 @@ struct LayerWeights {
   Projection down;
   NormWeights ffn_post_norm;  ///< of the feed-forward half's result
   ExpertWeights experts;
+  /// Of experts beside a dense half: of what they read, of their result, and of the dense half's.
+  NormWeights experts_norm, experts_post_norm, dense_post_norm;
   LatentWeights latent;
+  PerLayerWeights per_layer;
+  StreamWeights streams;
+  float scale = 1;  ///< of the stream, behind the layer
 };
 
 struct Weights {
   ops::PackedWeight embedding;  ///< [vocab_rows, hidden]
   Projection output;            ///< the embedding itself when tied; without parts in an embedding model
   NormWeights final_norm;
+  ops::PackedWeight per_layer_table;  ///< [rows, layers * width]
+  Projection per_layer_in;            ///< [layers * width, hidden]
+  const float* per_layer_norm = nullptr;
+  std::vector<Projection> to_streams, from_streams;  ///< [hidden, hidden], of all streams but the first
+  const float* ones = nullptr;  ///< as many as a row or a head of v has, where somebody reads them
   std::vector<LayerWeights> layers;
   std::deque<std::vector<std::int32_t>> orders;  ///< what ProjectionPart::order points to
   Pages arena;

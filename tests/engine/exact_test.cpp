@@ -169,6 +169,8 @@ constexpr TestModel kBf16{"llama_bf16", "models/llama", "bf16"};
 constexpr TestModel kExperts{"qwen3_moe", "models/qwen3-moe", "f32"};
 constexpr TestModel kSinks{"gpt_oss", "models/gpt-oss", "f32"};  // and experts, and every other layer with a window
 constexpr TestModel kLatent{"deepseek_v3", "models/deepseek-v3", "f32"};
+constexpr TestModel kSharedKv{"gemma4", "models/gemma4",
+                              "f32"};  // layers that read others' K and V, two groups
 
 class ExactTest : public ::testing::TestWithParam<TestModel> {
  protected:
@@ -478,7 +480,8 @@ TEST_P(ExactDirectoryTest, NaNFailsOneRequest) {
 
 constexpr auto kName = [](const auto& info) { return std::string(info.param.name); };
 INSTANTIATE_TEST_SUITE_P(Models, ExactTest,
-                         ::testing::Values(kLlama, kWindow, kInt8, kBf16, kExperts, kLatent, kMamba, kDelta),
+                         ::testing::Values(kLlama, kWindow, kInt8, kBf16, kExperts, kLatent, kMamba, kDelta,
+                                           kSharedKv),
                          kName);
 INSTANTIATE_TEST_SUITE_P(Models, ExactDirectoryTest,
                          ::testing::Values(kLlama, kWindow, kExperts, kSinks, kLatent, kMamba), kName);

@@ -250,6 +250,8 @@ const Shape kShapes[] = {
     {4, 2, 20, 40, DType::kF32, 0, 1.5f},
     {9, 3, 64, 0, DType::kF16, 0, 5.0f},
     {2, 1, 96, 0, DType::kI8, 0, 5.0f},
+    {2, 1, 512, 300, DType::kF16},
+    {18, 1, 512, 0, DType::kF16},
 };
 
 TEST(Attention, AgreesWithDouble) {

@@ -152,6 +152,29 @@ TEST(Route, OfEqualExpertsTheFirstIsChosen) {
   EXPECT_EQ(route(*d, grouped, {3, 1, 1, 3, 3, 1, 1, 3}, {}, 1, 8, 2).ids, (std::vector<std::int32_t>{0, 3}));
 }
 
+TEST(Route, AnExpertsOwnScaleComesLast) {
+  auto d = device(Isa::kScalar);
+  const std::vector<float> logits = {0, 2, 1, 2}, scales = {9, 2, 9, 0.5f};
+  Routed out{std::vector<std::int32_t>(2), std::vector<float>(2)};
+  d->ops().route(d->stream(), {.logits = logits.data(),
+                               .bias = nullptr,
+                               .rows = 1,
+                               .experts = 4,
+                               .chosen = 2,
+                               .groups = 1,
+                               .kept_groups = 1,
+                               .group_top2 = false,
+                               .score = RouterScore::kSoftmax,
+                               .normalise = true,
+                               .norm_epsilon = 0,
+                               .scale = 4,
+                               .ids = out.ids.data(),
+                               .weights = out.weights.data(),
+                               .expert_scales = scales.data()});
+  EXPECT_EQ(out.ids, (std::vector<std::int32_t>{1, 3}));
+  EXPECT_EQ(out.weights, (std::vector<float>{4, 1})) << "half of each, times 4, times its own";
+}
+
 TEST(Route, TheBiasChoosesAndDoesNotWeigh) {
   auto d = device(Isa::kScalar);
   const Router r{"bias", RouterScore::kSigmoid, true};

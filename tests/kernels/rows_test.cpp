@@ -240,6 +240,29 @@ TEST(GateMul, AgreesBetweenInstructionSetsAlsoInRemainderLanes) {
   }
 }
 
+TEST(GateMul, RowsOfUpMayLieFurtherApart) {
+  Random random(16);
+  constexpr int kDim = 19, kRows = 3, kUp = 50;
+  const auto gate = random.normals(kDim * kRows), up = random.normals(kUp * kRows);
+  for (const Isa isa : {Isa::kScalar, Isa::kAuto}) {
+    std::vector<float> out(kDim * kRows);
+    auto d = device(isa);
+    d->ops().gate_mul(d->stream(), {.gate = gate.data(),
+                                    .up = up.data(),
+                                    .in_stride = kDim,
+                                    .rows = kRows,
+                                    .dim = kDim,
+                                    .out = out.data(),
+                                    .activation = ops::Activation::kGeluTanh,
+                                    .gate_scale = 1,
+                                    .up_stride = kUp});
+    for (int r = 0; r < kRows; ++r) {
+      for (int i = 0; i < kDim; ++i)
+        EXPECT_EQ(out[r * kDim + i], ops::gelu_tanh(gate[r * kDim + i]) * up[r * kUp + i]) << r << " " << i;
+    }
+  }
+}
+
 TEST(GateMul, VectorExpHasTheScalarBitsOverADenseSample) {
   constexpr int kStep = 1021;
   std::vector<float> x;

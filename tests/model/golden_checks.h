@@ -125,7 +125,7 @@ inline void check_hidden_states(const std::string& path, const GoldenOptions& op
   Harness h(open_or_throw(path), {.context = options.context});
   std::map<std::int32_t, std::vector<float>> seen;
   h.decoder().set_observer([&](std::int32_t layer, const float* x, std::int32_t rows) {
-    seen[layer].assign(x, x + static_cast<std::size_t>(rows) * h.hidden());
+    seen[layer].insert(seen[layer].end(), x, x + static_cast<std::size_t>(rows) * h.hidden());  // all streams
   });
   const auto ids = g.ids("p17.input_ids");
   seen[-2] = h.prefill(h.new_sequence(17), ids, {17});
