@@ -277,8 +277,8 @@ TEST_P(ExactTest, SixtyFourAtOnceInASmallPoolEqualEachAlone) {
     aborts += m.finished[static_cast<std::size_t>(FinishReason::kAbort)];
   }
   // A sequence in a window holds a constant number of blocks once it runs: nothing forces it out. Nor where states
-  // are scarcer than blocks.
-  if (GetParam().name != kWindow.name && GetParam().name != kMamba.name) {
+  // are scarcer than blocks, or those of windows scarcer than the others.
+  if (GetParam().name != kWindow.name && GetParam().name != kMamba.name && GetParam().name != kSharedKv.name) {
     EXPECT_GT(preemptions, 0U);
   }
   EXPECT_GT(hits, 0U);

@@ -262,7 +262,9 @@ TEST(Attention, AgreesWithDouble) {
       for (const Isa isa : {Isa::kScalar, Isa::kAuto}) {
         if (isa == Isa::kScalar && length > 33) continue;
         const auto got = run_alone(isa, 2, shape, sequence, 16, length);
-        EXPECT_LE(distance(got, attention_f64(shape, sequence)), 2e-5) << name(shape) << " length " << length;
+        // Longer chains of float32 round more.
+        EXPECT_LE(distance(got, attention_f64(shape, sequence)), shape.dim > 256 ? 6e-5 : 2e-5)
+            << name(shape) << " length " << length;
       }
     }
   }
