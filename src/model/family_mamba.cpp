@@ -11,7 +11,6 @@ namespace {
 
 constexpr std::int64_t kMost = 1 << 16;     // heads
 constexpr std::int64_t kMostOfHead = 1024;  // numbers
-constexpr std::int64_t kMaxFfn = 1 << 24;
 
 constexpr TensorName kMamba2Rows[] = {
     {"norm", "attn_norm"},

@@ -17,7 +17,6 @@ constexpr TensorName kNames[] = {
 
 constexpr std::int64_t kMost = 1 << 16;     // heads
 constexpr std::int64_t kMostOfHead = 1024;  // numbers
-constexpr std::int64_t kMaxFfn = 1 << 24;
 
 /// What follows from the sizes.
 void finish_sizes(FieldReader& f, RecurrentSpec& r, const char* kernel, const char* heads) {
