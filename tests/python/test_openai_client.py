@@ -307,8 +307,10 @@ class Errors(Base):
         with self.assertRaises(openai.NotFoundError):
             self.c.models.retrieve("no/such/model")
         with self.assertRaises(openai.NotFoundError) as caught:
-            self.c.embeddings.create(model=self.model, input="x")
+            self.c.moderations.create(model=self.model, input="x")
         self.assertEqual(caught.exception.code, "unknown_url")
+        with self.assertRaisesRegex(openai.BadRequestError, "computes no embeddings"):
+            self.c.embeddings.create(model=self.model, input="x")
 
     def test_request_id_is_ours(self):
         r = self.chat(extra_headers={"X-Request-Id": "my-id.1"})

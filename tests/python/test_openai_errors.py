@@ -65,7 +65,7 @@ class Errors(Case):
         e = self.caught(openai.APIStatusError, messages=[{"role": "user", "content": "x" * 200_000}])
         self.assertEqual((e.status_code, e.code), (413, "request_too_large"))
         with self.assertRaises(openai.NotFoundError) as caught:
-            self.c.embeddings.create(model="scripted", input="x")
+            self.c.moderations.create(model="scripted", input="x")
         self.assertEqual(caught.exception.code, "unknown_url")
 
     def test_a_failing_device(self):
