@@ -4,6 +4,7 @@
 // model stored as F32; int8 and bf16 must stay near f32; and each gives equal bits on every instruction set
 // that computes in it, for 1, 2 and 3 threads and any number of rows.
 #include <cmath>
+#include <cstdlib>
 #include <map>
 
 #include "math.h"
@@ -224,6 +225,9 @@ class EveryIsa : public ::testing::TestWithParam<std::tuple<Recipe, ops::Isa, in
     const auto [recipe, isa, threads] = GetParam();
     if (!ops::isa_supported(isa)) GTEST_SKIP() << "skipped: this machine has no " << ops::isa_name(isa);
     if (!ops::recipe_supported(isa, recipe)) GTEST_SKIP() << "skipped: this machine has no AVX512-BF16";
+    // The slowest, and least likely to differ from its neighbours.
+    if (isa == ops::Isa::kScalar && threads != 2 && std::getenv("BARG_TEST_LONG") == nullptr)
+      GTEST_SKIP() << "skipped: long, see scripts/test --full";
     harness_ = std::make_unique<Harness>(
         files().mixed,
         HarnessOptions{.recipe = recipe, .kv_dtype = DType::kF16, .max_tokens = 4096, .cpu = {threads, isa}});

@@ -167,7 +167,7 @@ TEST(Exhaustive, EveryShortOrderOfEventsWithTiersEndsRight) {
         c.tiers.planner.deadline_floor_s = 1;
         c.tier.bytes_per_s = {0, 1e4, 1e4, 1e4};
         c.tier.missing_rate = window ? 0.3 : 0;
-        Search search{.config = c, .length = (depth == 0 ? 8U : 9U) + longer()};
+        Search search{.config = c, .length = (depth == 0 ? 7U : 8U) + longer()};
         search.go();
         EXPECT_GT(search.runs, 1000);
         EXPECT_GT(search.restored, 0U);
