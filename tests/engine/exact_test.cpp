@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <functional>
 
 #include "base/env.h"
@@ -298,6 +299,7 @@ TEST_P(ExactTest, Matrix) {
     const std::common_type_t<decltype(values)...> all[] = {values...};
     return all[rng.below(sizeof...(values))];
   };
+  const bool every_triple = std::getenv("BARG_TEST_LONG") != nullptr;
   for (int round = 0; round < 27; ++round) {
     Config c = config();
     // Threads, block size and depth run through all 27 triples; the rest is drawn.
@@ -314,6 +316,8 @@ TEST_P(ExactTest, Matrix) {
         round / 3 % 2 == 1 && ops::isa_supported(ops::Isa::kAvx2) && computes_on(ops::Isa::kAvx2);
     c.runtime.isa = scalar ? "scalar" : avx2 ? "avx2" : "auto";
     pool(c, pick(700, 1500, 20000));
+    // A third of the triples has every pair of their values, and the scalar rounds.
+    if (!every_triple && (round % 3 + round / 3 + round / 9) % 3 != 2) continue;
     auto engine = engine_for(c);
     EngineClient client(*engine);
     std::vector<RequestId> ids;
