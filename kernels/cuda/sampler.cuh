@@ -358,7 +358,9 @@ class SampleRun {
     locate<kBy>(amount, 0, true);
     if (s_.bin < 0) return false;
     deepest_ = 255 - s_.bin;
-    if (s_.down_to_bin > kSampleListed) return true;
+    // Of the deepest bin of masses only those that weigh something were counted.
+    const bool counted = kBy == By::kCount || s_.bin != 0;
+    if (!counted || s_.down_to_bin > kSampleListed) return true;
     list();
     return true;
   }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <random>
@@ -200,6 +201,23 @@ TEST(Sample, CutsWhereTheCpuCuts) {
         choices.push_back(answered(c));
       }
     }
+  }
+  expect_the_cpus(choices);
+}
+
+TEST(Sample, ThousandsBesideTheHeadWeighNextToNothing) {
+  // The goal lies among 2,000 logits far below the first; 2,999 are deeper still and weigh nothing. Together they are
+  // more than the list holds.
+  std::vector<Choice> choices;
+  for (const float top_p : {0.99999F, 0.9999F, 0.5F}) {
+    Choice c;
+    c.logits.assign(5000, -1000.0F);
+    std::fill_n(c.logits.begin() + 2999, 2000, -33.0F);
+    c.logits.back() = 0;
+    c.temperature = 2;
+    c.top_p = top_p;
+    c.seed = 5;
+    choices.push_back(answered(c));
   }
   expect_the_cpus(choices);
 }
