@@ -16,8 +16,6 @@
 namespace barg::server {
 namespace {
 
-constexpr std::int64_t kBytesPerToken = 4;       // of ordinary text, for the admission estimate
-
 struct Inputs {
   const ServedModel* model = nullptr;  ///< owned by the ServerState
   EmbeddingsRequest request;
@@ -40,12 +38,11 @@ Error too_long(const EngineInfo& info, std::int64_t tokens, bool at_least, const
 /// What is refused without tokenising: an input whose bytes alone cannot fit, and a full queue.
 Result<void> check_before(const ServedModel& model, const EmbeddingsRequest& request) {
   const EngineInfo& info = model.engine->info();
-  const std::optional<std::size_t> most = model.tokenizer->max_text_bytes();
   std::int64_t estimate = 0;
   for (std::size_t i = 0; i < request.common.prompts.size(); ++i) {
     const PromptInput& input = request.common.prompts[i];
-    const auto least =
-        static_cast<std::int64_t>(input.is_ids ? input.ids.size() : most ? input.text.size() / *most : 0);
+    const std::int64_t least = input.is_ids ? static_cast<std::int64_t>(input.ids.size())
+                                            : least_tokens(*model.tokenizer, input.text.size());
     if (!request.truncate && least > info.max_model_len)
       return std::unexpected(too_long(info, least, !input.is_ids, path_of(request.common, i)));
     const auto usual = input.is_ids ? least : static_cast<std::int64_t>(input.text.size()) / kBytesPerToken;

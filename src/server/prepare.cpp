@@ -13,7 +13,6 @@
 namespace barg::server {
 namespace {
 
-constexpr std::int64_t kBytesPerToken = 4;  // of ordinary text, for the admission estimate
 constexpr std::size_t kMaxNameShown = 128;
 /// Log-probabilities of prompts in one answer (about 30 bytes each). They come all at once, and an echo
 /// repeats them for every choice.
@@ -92,12 +91,16 @@ std::vector<Size> sizes(const ApiRequest& request) {
 
 }  // namespace
 
+std::int64_t least_tokens(const Tokenizer& tokenizer, std::size_t bytes) {
+  const std::optional<std::size_t> most = tokenizer.max_text_bytes();
+  return most ? static_cast<std::int64_t>(bytes / *most) : 0;
+}
+
 Result<void> check_before(const ServedModel& model, const Protocol& protocol, const ApiRequest& request) {
   const EngineInfo& info = model.engine->info();
-  const std::optional<std::size_t> most = model.tokenizer->max_text_bytes();
   std::int64_t estimate = 0;
   for (const Size& s : sizes(request)) {
-    const auto least = static_cast<std::int64_t>(s.ids + (most ? s.bytes / *most : 0));
+    const auto least = static_cast<std::int64_t>(s.ids) + least_tokens(*model.tokenizer, s.bytes);
     if (least > info.max_model_len) return std::unexpected(too_long(info, least, s.ids == 0, protocol));
     const auto bytes = static_cast<std::int64_t>(s.bytes + s.more_bytes);
     estimate += static_cast<std::int64_t>(s.ids) + std::max<std::int64_t>(1, bytes / kBytesPerToken);

@@ -6,6 +6,8 @@
 // tokenised.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <ctime>
 #include <memory>
 #include <string>
@@ -51,6 +53,9 @@ struct Parsed {
 };
 Result<Parsed> parse_request(const ServerState& state, const Protocol& protocol, const HttpRequest& http,
                              std::string_view api_key, std::time_t now);
+inline constexpr std::int64_t kBytesPerToken = 4;  ///< of ordinary text, for estimates of admission
+/// Tokens of a text of so many bytes, at least.
+std::int64_t least_tokens(const Tokenizer& tokenizer, std::size_t bytes);
 /// What is refused without tokenising: a full queue, and a prompt whose bytes alone cannot fit.
 Result<void> check_before(const ServedModel& model, const Protocol& protocol, const ApiRequest& request);
 /// Gives `request` the constraint it asks for, if any. Without `may_compile` one that is not there is out.must_compile.
