@@ -119,6 +119,9 @@ class DriverDevice final : public Device {
     if (context_ != nullptr) cu_.context_set(context_);
     return checked(what, f(arguments...));
   }
+  /// One more of `all`, which `out` names.
+  template <class Id, class Handle, class Create>
+  Status create(const char* what, Create create, unsigned flags, std::vector<Handle>& all, Id& out);
   template <class F>
   Status on(StreamId s, const char* what, const F& f) {
     if (!lost_.ok()) return lost_;
@@ -252,22 +255,22 @@ void DriverDevice::release_pinned(std::byte* p) {
   cu_.host_free(p);
 }
 
-Status DriverDevice::create_stream(StreamId& out) {
-  driver::Stream s = nullptr;
-  Status status = call("cuStreamCreate", cu_.stream_create, &s, driver::kStreamNonBlocking);
+template <class Id, class Handle, class Create>
+Status DriverDevice::create(const char* what, Create create, unsigned flags, std::vector<Handle>& all, Id& out) {
+  Handle handle = nullptr;
+  Status status = call(what, create, &handle, flags);
   if (!status.ok()) return status;
-  out = static_cast<StreamId>(streams_.size());
-  streams_.push_back(s);
+  out = static_cast<Id>(all.size());
+  all.push_back(handle);
   return {};
 }
 
+Status DriverDevice::create_stream(StreamId& out) {
+  return create("cuStreamCreate", cu_.stream_create, driver::kStreamNonBlocking, streams_, out);
+}
+
 Status DriverDevice::create_event(EventId& out) {
-  driver::Event e = nullptr;
-  Status status = call("cuEventCreate", cu_.event_create, &e, driver::kEventNoTiming);
-  if (!status.ok()) return status;
-  out = static_cast<EventId>(events_.size());
-  events_.push_back(e);
-  return {};
+  return create("cuEventCreate", cu_.event_create, driver::kEventNoTiming, events_, out);
 }
 
 Status DriverDevice::query(EventId e, bool& happened) {

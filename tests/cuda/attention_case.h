@@ -50,8 +50,4 @@ double tolerance(KvType kv);
 
 std::string name_of(KvType kv);
 
-/// The number of the first line of kernels/cuda/`file` from the one that contains `marker` on that is `call`, or that
-/// contains it.
-std::uint32_t line_after(const std::string& file, const std::string& marker, const std::string& call);
-
 }  // namespace barg::cuda

@@ -1,26 +1,17 @@
 // Errors seeded into attention at run time, and who sees each of them: the table of what the other tests rely on.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <functional>
+#include <vector>
 
 #include "attention_case.h"
+#include "support.h"
 
 namespace barg::cuda {
 namespace {
 
-using Kind = emu::Finding::Kind;
+using test::Detector;
+using test::value;
 using Seed = emu::Fault::Kind;
-
-enum class Detector : std::uint8_t {
-  kRace,           ///< the checker: two accesses that nothing orders
-  kPending,        ///< the checker: use of what a copy has not brought
-  kUninitialised,  ///< the checker: a byte that nobody wrote
-  kOutside,        ///< the checker: no such memory
-  kReference,      ///< the result is not that of float64
-  kBits,           ///< the result depends on how the work is cut
-  kLint,           ///< shared memory is served slower than it can be
-};
 
 bool needs_hooks(Detector d) { return d < Detector::kReference; }
 
@@ -47,10 +38,7 @@ struct Mutant {
 
 /// A fault of the first `call` after the line with `marker`.
 emu::Fault at(Seed kind, const char* marker, const char* call) {
-  return {.kind = kind, .file_ends_with = "attention.cuh", .line = line_after("attention.cuh", marker, call)};
-}
-emu::Fault value(const char* name, std::function<double(double)> f) {
-  return {.kind = Seed::kValue, .name = name, .value = std::move(f)};
+  return test::fault_at(kind, "attention.cuh", marker, call);
 }
 
 std::vector<Mutant> mutants() {
@@ -58,11 +46,6 @@ std::vector<Mutant> mutants() {
   const auto next = [](double x) { return x + 1; };
   const auto constant = [](double y) { return [y](double) { return y; }; };
   const auto no_barrier = [](const char* marker) { return at(Seed::kNoBarrier, marker, "sync_block();"); };
-  // Chunks of K and V (8 a row) back to where they would lie without the swizzle.
-  const auto plain = [](double place) {
-    const int p = static_cast<int>(place);
-    return static_cast<double>(p ^ (p / 8 % 8));
-  };
   using D = Detector;
   return {
       {"no barrier after the wait for K", D::kPending, Shape::kShared, no_barrier("K of this stage has come")},
@@ -84,8 +67,8 @@ std::vector<Mutant> mutants() {
        at(Seed::kCopyAlways, "void copy(", "cp_async16(")},
       {"copies nothing", D::kUninitialised, Shape::kAlone, at(Seed::kNoCopy, "void copy(", "cp_async16(")},
       {"leaves rows of Q unwritten", D::kUninitialised, Shape::kAlone, value("attention.fill", constant(8))},
-      {"no swizzle on the side of the copies", D::kReference, Shape::kAlone, value("attention.copy_to", plain)},
-      {"no swizzle", D::kLint, Shape::kAlone, value("attention.swizzle", plain)},
+      {"no swizzle on the side of the copies", D::kReference, Shape::kAlone, value("attention.copy_to", test::without_swizzle)},
+      {"no swizzle", D::kLint, Shape::kAlone, value("attention.swizzle", test::without_swizzle)},
       {"K transposed", D::kReference, Shape::kAlone,
        at(Seed::kTransposed, "const int row = tile + 16 * half", "ldmatrix_x4(")},
       {"V not transposed", D::kReference, Shape::kAlone, at(Seed::kTransposed, "void weigh()", "ldmatrix_x4_trans(")},
@@ -99,26 +82,17 @@ std::vector<Mutant> mutants() {
   };
 }
 
-bool serves_banks_well(const AttentionResult& r) {
-  return std::all_of(r.sites.begin(), r.sites.end(),
-                     [](const emu::SiteCount& s) { return !s.shared || s.units <= 2 * s.ideal; });
-}
-
 bool finds(Detector detector, const AttentionCase& c, const AttentionResult& r) {
   switch (detector) {
-    case Detector::kRace: return r.kinds.contains(Kind::kRace);
-    case Detector::kPending: return r.kinds.contains(Kind::kPending);
-    case Detector::kUninitialised: return r.kinds.contains(Kind::kUninitialised);
-    case Detector::kOutside: return r.kinds.contains(Kind::kOutside);
     case Detector::kReference: return !(worst_error(c, r.out) < tolerance(c.kv));
     case Detector::kBits: {
       AttentionCase alone = c;
       alone.shared_out = false;
       return run_attention(alone).out != r.out;
     }
-    case Detector::kLint: return !serves_banks_well(r);
+    case Detector::kLint: return !test::serves_banks_well(r.sites);
+    default: return test::reported(detector, r.kinds);
   }
-  return false;
 }
 
 TEST(AttentionFaults, EachIsSeenByItsDetector) {

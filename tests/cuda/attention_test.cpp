@@ -12,6 +12,7 @@
 #include <random>
 
 #include "attention_case.h"
+#include "support.h"
 
 namespace barg::cuda {
 namespace {
@@ -22,18 +23,10 @@ using emu::Order;
 
 /// About normal, of a place.
 float number(int what, int sequence, int position, int head, int d) {
-  std::uint64_t x = static_cast<std::uint64_t>(what) << 60 ^ static_cast<std::uint64_t>(sequence) << 48 ^
+  const std::uint64_t x = static_cast<std::uint64_t>(what) << 60 ^ static_cast<std::uint64_t>(sequence) << 48 ^
                     static_cast<std::uint64_t>(position) << 24 ^ static_cast<std::uint64_t>(head) << 12 ^
                     static_cast<std::uint64_t>(d);
-  float sum = 0;
-  for (int i = 0; i < 2; ++i) {
-    x += 0x9e3779b97f4a7c15u;
-    std::uint64_t z = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    z ^= z >> 31;
-    sum += static_cast<float>(z >> 40) * 0x1p-24f + static_cast<float>(z & 0xffffffu) * 0x1p-24f;
-  }
-  return (sum - 2) * 1.7f;
+  return test::normal_of(x);
 }
 
 constexpr int kQ = 0, kK = 1, kV = 2;
@@ -270,19 +263,6 @@ double worst_error(const AttentionCase& c, const std::vector<float>& out) {
 double tolerance(KvType kv) { return kv == KvType::kF16 ? 2e-3 : 1.5e-2; }
 
 std::string name_of(KvType kv) { return kv == KvType::kF16 ? "f16" : kv == KvType::kBF16 ? "bf16" : "fp8"; }
-
-std::uint32_t line_after(const std::string& file, const std::string& marker, const std::string& call) {
-  std::ifstream in("kernels/cuda/" + file);
-  bool marked = false;
-  std::uint32_t n = 0;
-  for (std::string line; std::getline(in, line);) {
-    ++n;
-    marked = marked || line.find(marker) != std::string::npos;
-    if (marked && line.find(call) != std::string::npos) return n;
-  }
-  ADD_FAILURE() << file << " has no " << call << " after: " << marker;
-  return 0;
-}
 
 namespace {
 
@@ -528,7 +508,7 @@ TEST(AttentionLint, DecodeReadsEachByteOnceAndWideAccessesStayWide) {
     }
     std::set<std::string> allowed;
     for (const Exception& e : kExceptions) {
-      allowed.insert(e.file + (":" + std::to_string(line_after(e.file, e.marker, e.call))));
+      allowed.insert(e.file + (":" + std::to_string(test::line_after(e.file, e.marker, e.call))));
     }
     std::uint64_t units = 0, ideal = 0;
     EXPECT_GT(r.sites.size(), 8U);

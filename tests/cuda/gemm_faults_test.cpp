@@ -1,27 +1,17 @@
 // Errors seeded into the GEMM at run time, and who sees each of them: the table of what the other tests rely on.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <functional>
+#include <vector>
 
-#include "attention_case.h"
 #include "gemm_case.h"
+#include "support.h"
 
 namespace barg::cuda {
 namespace {
 
-using Kind = emu::Finding::Kind;
+using test::Detector;
+using test::value;
 using Seed = emu::Fault::Kind;
-
-enum class Detector : std::uint8_t {
-  kRace,           ///< the checker: two accesses that nothing orders
-  kPending,        ///< the checker: use of what a copy has not brought
-  kUninitialised,  ///< the checker: a byte that nobody wrote
-  kOutside,        ///< the device: no such memory
-  kReference,      ///< the result is not that of float64
-  kBits,           ///< the result depends on how the work is cut
-  kLint,           ///< shared memory is served slower than it can be
-};
 
 bool needs_hooks(Detector d) { return d < Detector::kOutside; }
 
@@ -46,10 +36,7 @@ struct Mutant {
 
 /// A fault of the first `call` after the line with `marker`.
 emu::Fault at(Seed kind, const char* marker, const char* call) {
-  return {.kind = kind, .file_ends_with = "gemm.cuh", .line = line_after("gemm.cuh", marker, call)};
-}
-emu::Fault value(const char* name, std::function<double(double)> f) {
-  return {.kind = Seed::kValue, .name = name, .value = std::move(f)};
+  return test::fault_at(kind, "gemm.cuh", marker, call);
 }
 
 std::vector<Mutant> mutants() {
@@ -58,11 +45,6 @@ std::vector<Mutant> mutants() {
   const auto swapped = [](double x) { return 1 - x; };
   const auto constant = [](double y) { return [y](double) { return y; }; };
   const auto no_barrier = [](const char* marker) { return at(Seed::kNoBarrier, marker, "sync_block();"); };
-  // Chunks of x back to where they would lie without the swizzle: 8 a row of 64 columns.
-  const auto plain = [](double place) {
-    const int p = static_cast<int>(place);
-    return static_cast<double>(p ^ (p / 8 % 8));
-  };
   using D = Detector;
   using F = GemmFormat;
   return {
@@ -83,8 +65,8 @@ std::vector<Mutant> mutants() {
        at(Seed::kNoCopy, "void copy(", "cp_async16(tile_to")},
       {"copies no x", D::kUninitialised, F::kQ8_0, false,
        at(Seed::kNoCopy, "void copy(", "cp_async16(to + S::kXAt")},
-      {"no swizzle on the side of the copies", D::kReference, F::kBF16, false, value("gemm.copy_to", plain)},
-      {"no swizzle", D::kLint, F::kBF16, false, value("gemm.swizzle", plain)},
+      {"no swizzle on the side of the copies", D::kReference, F::kBF16, false, value("gemm.copy_to", test::without_swizzle)},
+      {"no swizzle", D::kLint, F::kBF16, false, value("gemm.swizzle", test::without_swizzle)},
       {"x transposed", D::kReference, F::kBF16, false, at(Seed::kTransposed, "void multiply(", "ldmatrix_x4(")},
       {"wrong lanes of weights", D::kReference, F::kBF16, false,
        at(Seed::kWrongLanes, "void multiply_tile(", "mma_16816<S::kHalf>(acc, a[0]")},
@@ -100,26 +82,17 @@ std::vector<Mutant> mutants() {
   };
 }
 
-bool serves_banks_well(const GemmResult& r) {
-  return std::all_of(r.sites.begin(), r.sites.end(),
-                     [](const emu::SiteCount& s) { return !s.shared || s.units <= 2 * s.ideal; });
-}
-
 bool finds(Detector detector, const GemmCase& c, const GemmResult& r) {
   switch (detector) {
-    case Detector::kRace: return r.kinds.contains(Kind::kRace);
-    case Detector::kPending: return r.kinds.contains(Kind::kPending);
-    case Detector::kUninitialised: return r.kinds.contains(Kind::kUninitialised);
-    case Detector::kOutside: return r.kinds.contains(Kind::kOutside);
     case Detector::kReference: return !(worst_error(c, r.out) < kGemmTolerance);
     case Detector::kBits: {
       GemmCase alone = c;
       alone.shared_out = false;
       return run_gemm(alone).out != r.out;
     }
-    case Detector::kLint: return !serves_banks_well(r);
+    case Detector::kLint: return !test::serves_banks_well(r.sites);
+    default: return test::reported(detector, r.kinds);
   }
-  return false;
 }
 
 TEST(GemmFaults, EachIsSeenByItsDetector) {

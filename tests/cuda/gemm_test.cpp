@@ -9,10 +9,10 @@
 #include <random>
 #include <tuple>
 
-#include "attention_case.h"
 #include "cuda/gemm_repack.cuh"
 #include "cuda/gemm_unpack.cuh"
 #include "gemm_case.h"
+#include "support.h"
 
 namespace barg::cuda {
 namespace {
@@ -25,17 +25,9 @@ constexpr int kGate = 1, kUp = 2, kBias = 3, kUpBias = 4, kOld = 5;
 
 /// About normal, of a place.
 float number(int what, std::int64_t row, int column) {
-  std::uint64_t x =
+  const std::uint64_t x =
       static_cast<std::uint64_t>(what) << 56 ^ static_cast<std::uint64_t>(row) << 28 ^ static_cast<std::uint64_t>(column);
-  float sum = 0;
-  for (int i = 0; i < 2; ++i) {
-    x += 0x9e3779b97f4a7c15u;
-    std::uint64_t z = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    z ^= z >> 31;
-    sum += static_cast<float>(z >> 40) * 0x1p-24f + static_cast<float>(z & 0xffffffu) * 0x1p-24f;
-  }
-  return (sum - 2) * 1.7f;
+  return test::normal_of(x);
 }
 
 std::uint16_t to_half(Half type, float x) { return type == Half::kF16 ? ops::f32_to_f16(x) : ops::f32_to_bf16(x); }

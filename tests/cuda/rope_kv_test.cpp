@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "attention_case.h"
+#include "support.h"
 
 namespace barg::cuda {
 namespace {
@@ -313,8 +314,8 @@ TEST(RopeKv, AccessesAreWide) {
     EXPECT_EQ(r.written, 6U * 2 * (r.token_bytes - (kv == KvType::kFp8 ? 0 : 4)));
     for (const emu::SiteCount& s : r.sites) {
       // The segments of 32 lanes are 24 bytes apart; they are read once a warp.
-      if (s.where == "rope_kv.cuh:" + std::to_string(line_after("rope_kv.cuh", "bool find_segment", "row_begin")) ||
-          s.where == "rope_kv.cuh:" + std::to_string(line_after("rope_kv.cuh", "bool find_segment", "row_count")))
+      if (s.where == "rope_kv.cuh:" + std::to_string(test::line_after("rope_kv.cuh", "bool find_segment", "row_begin")) ||
+          s.where == "rope_kv.cuh:" + std::to_string(test::line_after("rope_kv.cuh", "bool find_segment", "row_count")))
         continue;
       EXPECT_LE(10 * s.units, (s.shared ? 10 : 11) * s.ideal) << s.where;
     }
@@ -341,7 +342,7 @@ TEST(RopeKvFaults, EachIsSeenByItsDetector) {
       {"no barrier of the warp", Kind::kRace, partial,
        {.kind = emu::Fault::Kind::kNoWarpBarrier,
         .file_ends_with = "rope_kv.cuh",
-        .line = line_after("rope_kv.cuh", "The other half of each pair", "sync_warp();")}},
+        .line = test::line_after("rope_kv.cuh", "The other half of each pair", "sync_warp();")}},
       {"the slot behind the right one", numbers, plain, value("rope.position", [](double x) { return x + 1; })},
       {"pairs with itself", numbers, plain, value("rope.other", [](double x) { return x < 32 ? x + 32 : x - 32; })},
       {"eps is too large", numbers, norm, value("rope.eps", [](double) { return 1e-3; })},

@@ -374,7 +374,7 @@ TEST(Sample, AccessesAreWide) {
   const Sampled s = sample(c, {.count_sites = true});
   EXPECT_TRUE(is_the_cpus(c, s, 0));
   const auto at = [](const char* marker, const char* call) {
-    return "sampler.cuh:" + std::to_string(line_after("sampler.cuh", marker, call));
+    return "sampler.cuh:" + std::to_string(test::line_after("sampler.cuh", marker, call));
   };
   // Where a token's number meets chance: its bin, and its place in a list that is filled in any order.
   test::expect_wide(s.findings, {at("void add(int bin", "counts[bin_at(bin)]"), at("void add(int bin", "weights[bin_at(bin)]"),
