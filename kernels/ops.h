@@ -1,5 +1,5 @@
 // The one table of operations between model code and a device. Model code calls through OpTable and cannot
-// tell back ends apart; cpu/ and (later) cuda/ fill it. The CPU's scalar kernels are the specification.
+// tell back ends apart; cpu/ and cuda/ fill it. The CPU's scalar kernels are the specification.
 //
 // Rules for every op: it never allocates, synchronises with the host, logs, throws or picks policy. Scratch
 // comes in as `workspace`, its size from the sibling *_bytes. Ops on one Stream run in order.
@@ -88,7 +88,13 @@ struct EmbedParams {
 /// Rows in the form in which `linear` reads them for a recipe and a weight type: prepared_form() names it,
 /// prepared_bytes() is its size, the layout is the back end's own. Producers (rms_norm, attention,
 /// gated_linear) write it as they compute the rows, so that nobody quantises the same row twice.
-enum class Form : std::uint8_t { kF32, kInt8 };
+enum class Form : std::uint8_t {
+  kF32,
+  kInt8,
+  kHalf,  ///< 16 bits; CUDA's alone
+};
+
+/// Of the CPU.
 
 constexpr Form prepared_form(Recipe recipe, DType weight) {
   return recipe == Recipe::kInt8 && block_elements(weight) > 1 && weight != DType::kFP8 ? Form::kInt8
@@ -596,6 +602,25 @@ struct GatherColumnsParams {
   float* out;                 ///< [R, K] dense; not x
 };
 
+/// cos and sin, times `scale`, of position times frequency, as math.h's sin_cos defines them.
+struct RopeAnglesParams {
+  const float* frequencies;  ///< [count] radians per position
+  std::int32_t count;
+  float scale;
+  const std::int32_t* positions;  ///< [R], each >= 0
+  std::int32_t rows;
+  float* cos;  ///< [R, count]
+  float* sin;  ///< [R, count]
+};
+
+/// row i = row wanted[i], the first `width` numbers of each; wanted ascending, so that wanted[i] >= i.
+struct KeepRowsParams {
+  float* rows;  ///< [.., stride]
+  std::int64_t stride, width;
+  const std::int32_t* wanted;  ///< [count]
+  std::int32_t count;
+};
+
 /// Copies whole blocks (every layer, head and plane) inside one group's arena.
 struct BlockCopyParams {
   std::byte* base;
@@ -624,6 +649,7 @@ enum Feature : std::uint32_t {
   kFeatureSinks = 32,       ///< AttentionParams::sinks
   kFeatureRecurrent = 64,   ///< conv1d, delta_net, mamba2, gated_norm, sigmoid_mul
   kFeatureStreams = 128,    ///< predict_streams, correct_streams, match_magnitude, cut_gate
+  kFeatureHostMemory = 512,  ///< a step's buffers lie in memory that whoever calls may read and write too
 };
 
 struct OpTable {
@@ -631,10 +657,12 @@ struct OpTable {
   const char* layout_id;       ///< names the order of elements inside a KV plane
   std::uint32_t features = 0;  ///< of Feature; the operations of the others may be null
 
-  /// Parts of 64 rows add up, and pack alike.
+  /// Parts of 64 rows add up, and pack alike. 0: there is no kernel for weights of this type and shape.
   std::size_t (*packed_bytes)(DType, std::int32_t n, std::int32_t k, Packing);
   void (*pack)(Stream&, const PackParams&);
 
+  /// In which linear and gated_linear read the rows that they multiply by a weight of this type.
+  Form (*prepared_form)(Recipe, DType weight);
   /// Bytes of [rows, k] in the form linear reads in this recipe, or of what linear makes of them (kBF16).
   std::size_t (*prepared_bytes)(std::int32_t rows, std::int32_t k, Recipe);
   std::size_t (*attention_workspace_bytes)(std::int32_t rows, std::int32_t num_q_heads,
@@ -677,6 +705,8 @@ struct OpTable {
   void (*row_stats)(Stream&, const RowStatsParams&);
   std::int32_t (*gumbel_filter)(const GumbelFilterParams&);  ///< the number of hits
   void (*gather_columns)(Stream&, const GatherColumnsParams&);
+  void (*rope_angles)(Stream&, const RopeAnglesParams&);
+  void (*keep_rows)(Stream&, const KeepRowsParams&);
   void (*copy_blocks)(Stream&, const BlockCopyParams&);
   void (*all_reduce)(Stream&, const AllReduceParams&);
 };

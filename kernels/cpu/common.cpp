@@ -1,10 +1,15 @@
-// Operations without floating-point arithmetic, shared by every instruction set.
+// Operations that are one code for every instruction set: they move numbers, or compute a few in f64.
+#include <algorithm>
 #include <cstring>
 
 #include "cpu/layout.h"
 #include "cpu/pool.h"
+#include "math.h"
 
 namespace barg::ops::cpu {
+
+Form prepared_form(Recipe recipe, DType weight) { return ops::prepared_form(recipe, weight); }
+
 std::size_t prepared_bytes(std::int32_t rows, std::int32_t k, Recipe recipe) {
   if (recipe == Recipe::kBF16) return bf16_rows_bytes(rows, k);
   return recipe == Recipe::kInt8 ? quantised_rows_bytes(rows, k) : 0;
@@ -25,6 +30,28 @@ void gather_columns(Stream& stream, const GatherColumnsParams& p) {
   };
   GatherColumnsParams params = p;
   stream.pool.run(p.rows, one_row, &params);
+}
+
+void rope_angles(Stream& stream, const RopeAnglesParams& p) {
+  const auto one_row = [](void* context, int row) {
+    const auto& a = *static_cast<const RopeAnglesParams*>(context);
+    const double position = a.positions[row];
+    const std::int64_t at = std::int64_t{row} * a.count;
+    for (std::int32_t i = 0; i < a.count; ++i) {
+      float sin, cos;
+      sin_cos(position * static_cast<double>(a.frequencies[i]), &sin, &cos);
+      a.cos[at + i] = cos * a.scale;
+      a.sin[at + i] = sin * a.scale;
+    }
+  };
+  RopeAnglesParams params = p;
+  stream.pool.run(p.rows, one_row, &params);
+}
+
+void keep_rows(Stream&, const KeepRowsParams& p) {
+  for (std::int32_t i = 0; i < p.count; ++i) {  // ascending: nothing is overwritten before it moves
+    if (p.wanted[i] != i) std::copy_n(p.rows + p.wanted[i] * p.stride, p.width, p.rows + i * p.stride);
+  }
 }
 
 void copy_blocks(Stream&, const BlockCopyParams& p) {

@@ -37,7 +37,7 @@ inline constexpr int kQuantBlock = 32;  ///< weights per scale
 inline constexpr int kHalfBlock = 16;   ///< activations per scale: two for each block of weights
 inline constexpr int kMaxHeadDim = 512;
 inline constexpr const char* kLayoutId = "cpu-k_dt-v_td-1";
-inline constexpr std::uint32_t kFeatures = kFeatureNorms | kFeatureActivations | kFeatureSoftcap |
+inline constexpr std::uint32_t kFeatures = kFeatureHostMemory | kFeatureNorms | kFeatureActivations | kFeatureSoftcap |
                                            kFeatureExperts | kFeatureLatent | kFeatureSinks |
                                            kFeatureRecurrent | kFeatureStreams;
 
@@ -172,10 +172,13 @@ static constexpr std::int64_t up_stride(const GateMulParams& p) {
 // Operations without arithmetic: one copy serves every table (common.cpp, pack.cpp, attention.cpp).
 std::size_t packed_bytes(DType type, std::int32_t n, std::int32_t k, Packing packing);
 void pack(Stream& stream, const PackParams& p);
+Form prepared_form(Recipe recipe, DType weight);
 std::size_t prepared_bytes(std::int32_t rows, std::int32_t k, Recipe recipe);
 std::size_t attention_workspace_bytes(std::int32_t rows, std::int32_t num_q_heads, std::int32_t head_dim);
 std::size_t kv_head_bytes(DType type, std::int32_t block_tokens, std::int32_t head_dim);
 void gather_columns(Stream& stream, const GatherColumnsParams& p);
+void rope_angles(Stream& stream, const RopeAnglesParams& p);
+void keep_rows(Stream& stream, const KeepRowsParams& p);
 void copy_blocks(Stream& stream, const BlockCopyParams& p);
 void all_reduce(Stream& stream, const AllReduceParams& p);
 

@@ -124,6 +124,7 @@ const OpTable& avx2_ops() {
       .features = kFeatures,
       .packed_bytes = packed_bytes,
       .pack = pack,
+      .prepared_form = prepared_form,
       .prepared_bytes = prepared_bytes,
       .attention_workspace_bytes = attention_workspace_bytes,
       .kv_head_bytes = kv_head_bytes,
@@ -160,6 +161,8 @@ const OpTable& avx2_ops() {
       .row_stats = run_row_stats,
       .gumbel_filter = gumbel_filter_avx2,
       .gather_columns = gather_columns,
+      .rope_angles = rope_angles,
+      .keep_rows = keep_rows,
       .copy_blocks = copy_blocks,
       .all_reduce = all_reduce,
   };

@@ -611,6 +611,7 @@ const OpTable& scalar_ops() {
       .features = kFeatures,
       .packed_bytes = packed_bytes,
       .pack = pack,
+      .prepared_form = prepared_form,
       .prepared_bytes = prepared_bytes,
       .attention_workspace_bytes = attention_workspace_bytes,
       .kv_head_bytes = kv_head_bytes,
@@ -647,6 +648,8 @@ const OpTable& scalar_ops() {
       .row_stats = row_stats,
       .gumbel_filter = gumbel_filter_scalar,
       .gather_columns = gather_columns,
+      .rope_angles = rope_angles,
+      .keep_rows = keep_rows,
       .copy_blocks = copy_blocks,
       .all_reduce = all_reduce,
   };

@@ -121,6 +121,7 @@ Result<void> check_features(const DecoderSpec& s, const ops::OpTable& ops) {
        "soft caps or logit scales"},
       {ops::kFeatureRecurrent, s.recurrent.kernel > 0 || s.attention_gate, "recurrent layers"},
       {ops::kFeatureSoftcap, s.layer_scale || s.streams.count > 1, "scaled streams"},
+      {ops::kFeatureHostMemory, s.query_scale.beta != 0, "scaled queries"},
       {ops::kFeatureStreams,
        s.streams.count > 1 ||
            std::any_of(s.layers.begin(), s.layers.end(), [](const LayerSpec& l) { return l.cuts_gate; }),
@@ -140,16 +141,49 @@ Workspace::Workspace(std::size_t bytes)
     : data_(static_cast<std::byte*>(::operator new (std::max(bytes, kScratchAlign), std::align_val_t{kScratchAlign}))),
       size_(bytes) {}
 
-Workspace::~Workspace() { ::operator delete (data_, std::align_val_t{kScratchAlign}); }
+Workspace::~Workspace() {
+  if (!borrowed_) ::operator delete (data_, std::align_val_t{kScratchAlign});
+}
 
 Workspace::Workspace(Workspace&& o) noexcept
-    : data_(std::exchange(o.data_, nullptr)), size_(std::exchange(o.size_, 0)) {}
+    : data_(std::exchange(o.data_, nullptr)), size_(std::exchange(o.size_, 0)), borrowed_(o.borrowed_) {}
 
 Workspace& Workspace::operator=(Workspace&& o) noexcept {
   std::swap(data_, o.data_);
   std::swap(size_, o.size_);
+  std::swap(borrowed_, o.borrowed_);
   return *this;
 }
+
+namespace {
+
+/// Radians per position, in the device's memory.
+struct Frequencies {
+  const float* values;
+  std::int32_t count;
+};
+
+/// Of every rope; `tables` becomes the owner of what they point to.
+Result<std::vector<Frequencies>> make_frequencies(const DecoderSpec& spec, Memory& memory,
+                                                  std::unique_ptr<MemoryBlock>& tables) {
+  std::vector<float> all;
+  std::vector<Frequencies> out;
+  for (const RopeSpec& r : spec.ropes) {
+    const std::vector<float> one = rope_frequencies(r);
+    out.push_back({nullptr, static_cast<std::int32_t>(one.size())});
+    all.insert(all.end(), one.begin(), one.end());
+  }
+  if (all.empty()) return out;
+  const std::size_t bytes = all.size() * sizeof(float);
+  tables = memory.allocate(bytes, "rope frequencies", false);
+  if (tables == nullptr || !memory.write(tables->data(), all.data(), bytes))
+    return fail(ErrorCode::kOutOfMemory, "cannot allocate " + std::to_string(bytes) + " bytes for rope frequencies");
+  const auto* next = reinterpret_cast<const float*>(tables->data());
+  for (Frequencies& f : out) f.values = std::exchange(next, next + f.count);
+  return out;
+}
+
+}  // namespace
 
 struct Decoder::Impl {
   DecoderSpec spec;
@@ -161,7 +195,8 @@ struct Decoder::Impl {
     std::size_t group, index;
   };
   std::vector<Place> places, state_places;      ///< where each layer's KV, and its state, is in the batch
-  std::vector<std::vector<float>> frequencies;  ///< of each rope
+  std::vector<Frequencies> frequencies;  ///< of each rope
+  std::unique_ptr<MemoryBlock> tables;   ///< what they point to
   std::unique_ptr<Weights> weights;
   Observer observer;
   const bool direct = adds_directly(spec);
@@ -214,9 +249,10 @@ struct Decoder::Impl {
     std::int64_t stride, width;
   };
   void keep_wanted(Step& s, std::initializer_list<Kept> buffers) const {
-    const auto keep = [&](float* rows, std::int64_t width) { keep_rows(s.batch.wanted, rows, width, width); };
+    const StepOps step = step_ops();
+    const auto keep = [&](float* rows, std::int64_t width) { step.keep_rows(s.batch, rows, width, width); };
     keep(s.x, spec.hidden);
-    for (const Kept& b : buffers) keep_rows(s.batch.wanted, b.rows, b.stride, b.width);
+    for (const Kept& b : buffers) step.keep_rows(s.batch, b.rows, b.stride, b.width);
     if (spec.streams.laurel_rank > 0) keep(s.laurel, spec.hidden);
     for (std::int32_t i = 0; s.streams != nullptr && i < spec.streams.count; ++i)
       keep(s.streams + i * s.stream_stride, spec.hidden);
@@ -228,11 +264,10 @@ struct Decoder::Impl {
   /// For the queries of layers behind.
   void keep_positions(const Step& s) const {
     for (std::size_t i = 0; i < frequencies.size(); ++i) {
-      const auto angles = static_cast<std::int64_t>(frequencies[i].size());
-      for (float* rows : {s.rotations[i].cos, s.rotations[i].sin})
-        keep_rows(s.batch.wanted, rows, angles, angles);
+      const std::int64_t angles = frequencies[i].count;
+      for (float* rows : {s.rotations[i].cos, s.rotations[i].sin}) step_ops().keep_rows(s.batch, rows, angles, angles);
     }
-    if (spec.query_scale.beta != 0) keep_rows(s.batch.wanted, s.query_scales, 1, 1);
+    if (spec.query_scale.beta != 0) step_ops().keep_rows(s.batch, s.query_scales, 1, 1);
   }
 
   void observe(std::int32_t layer, const Step& s) {
@@ -246,8 +281,13 @@ struct Decoder::Impl {
 /// cos and sin of every rope, and what queries are scaled with, for the rows of the batch.
 void Decoder::Impl::encode_positions(const Step& s) const {
   for (std::size_t i = 0; i < frequencies.size(); ++i) {
-    rope_rows(frequencies[i], static_cast<float>(spec.ropes[i].attention_factor), s.batch.positions, s.rows,
-              s.rotations[i].cos, s.rotations[i].sin);
+    ops.rope_angles(stream, {.frequencies = frequencies[i].values,
+                             .count = frequencies[i].count,
+                             .scale = static_cast<float>(spec.ropes[i].attention_factor),
+                             .positions = s.batch.positions,
+                             .rows = s.rows,
+                             .cos = s.rotations[i].cos,
+                             .sin = s.rotations[i].sin});
   }
   if (spec.query_scale.beta == 0) return;
   for (std::int32_t r = 0; r < s.rows; ++r) {
@@ -336,7 +376,7 @@ void Decoder::Impl::attend_projected(Step& s, std::int32_t layer, const Output& 
   }
   const bool rotates = kind.rope >= 0;
   const std::size_t rope = rotates ? static_cast<std::size_t>(kind.rope) : 0;
-  const std::vector<ops::Segment>& computed = layer > keeper ? group.wanted_segments : group.segments;
+  const std::span<const ops::Segment> computed = layer > keeper ? group.wanted_segments : group.segments;
   ops::KvLayerView kept = kv;
   if (kind.kv_of >= 0) kept.num_kv_heads = 0;  // they are there: q alone is to be rotated
   ops.rope_kv_write(stream, {.q = s.qkv,
@@ -357,7 +397,7 @@ void Decoder::Impl::attend_projected(Step& s, std::int32_t layer, const Output& 
   if (layer == keeper && kind.mixer != MixerKind::kAttention)
     keep_wanted(s, {{s.qkv, stride, q_width}, {s.sub, spec.hidden, spec.hidden}});
   if (s.rows == 0) return;
-  const std::vector<ops::Segment>& segments = layer >= keeper ? group.wanted_segments : group.segments;
+  const std::span<const ops::Segment> segments = layer >= keeper ? group.wanted_segments : group.segments;
   // Blocks of prepared rows do not straddle heads; where they would, linear prepares the rows itself.
   const bool prepares = shape.head_dim % 32 == 0 && !spec.attention_gate;
   const Rows context = prepares ? step.wanted(w.attn_out, s.context) : s.context;
@@ -525,7 +565,7 @@ void Decoder::Impl::forward(const ForwardBatch& batch, Workspace& workspace, flo
          .between = base + l.between};
   float* angles = f(l.rotations);
   for (std::size_t i = 0; i < frequencies.size(); ++i) {
-    const std::size_t count = static_cast<std::size_t>(batch.rows) * frequencies[i].size();
+    const std::int64_t count = std::int64_t{batch.rows} * frequencies[i].count;
     s.rotations[i] = {angles, angles + count};
     angles += 2 * count;
   }
@@ -557,7 +597,8 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const ModelFiles& files, const op
   if (!spec) return std::unexpected(spec.error());
   if (auto ok = check_features(*spec, ops); !ok) return std::unexpected(ok.error());
   fix_context(*spec, options.context > 0 ? options.context : spec->max_positions);
-  auto weights = load_weights(*spec, files, ops, stream, options.recipe, progress);
+  Memory& memory = options.memory != nullptr ? *options.memory : host_memory();
+  auto weights = load_weights(*spec, files, ops, stream, options.recipe, progress, memory);
   if (!weights) return std::unexpected(weights.error());
   auto groups = layer_groups(*spec);
   std::vector<Impl::Place> places(static_cast<std::size_t>(spec->num_layers)), state_places(places);
@@ -570,12 +611,13 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const ModelFiles& files, const op
     if (const std::int32_t of = spec->layers[i].kv_of; of >= 0)
       places[i] = places[static_cast<std::size_t>(of)];
   }
-  std::vector<std::vector<float>> frequencies;
-  for (const RopeSpec& r : spec->ropes) frequencies.push_back(rope_frequencies(r));
+  std::unique_ptr<MemoryBlock> tables;
+  auto frequencies = make_frequencies(*spec, memory, tables);
+  if (!frequencies) return std::unexpected(frequencies.error());
   auto impl =
       std::make_unique<Impl>(std::move(*spec), ops, stream, options.recipe, std::move(groups),
-                             std::move(places), std::move(state_places), std::move(frequencies),
-                             std::move(*weights), Observer{});
+                             std::move(places), std::move(state_places), std::move(*frequencies),
+                             std::move(tables), std::move(*weights), Observer{});
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
 }
 
@@ -594,7 +636,7 @@ std::size_t Decoder::workspace_bytes(const DecoderSpec& spec, const ops::OpTable
 const DecoderSpec& Decoder::spec() const { return impl_->spec; }
 Recipe Decoder::recipe() const { return impl_->recipe; }
 const std::vector<LayerGroup>& Decoder::groups() const { return impl_->groups; }
-std::uint64_t Decoder::weight_bytes() const { return impl_->weights->arena.size(); }
+std::uint64_t Decoder::weight_bytes() const { return impl_->weights->arena->size(); }
 
 std::size_t Decoder::workspace_bytes(std::int32_t max_rows) const {
   return workspace_bytes(impl_->spec, impl_->ops, impl_->recipe, max_rows);
@@ -605,19 +647,20 @@ void Decoder::forward(const ForwardBatch& batch, Workspace& workspace, float* hi
 }
 
 void Decoder::logits(const float* hidden, std::int32_t rows, Workspace& workspace, float* out,
-                     float* block_max) {
+                     float* block_max, std::int64_t stride) {
   CHECK(rows > 0 && impl_->spec.generates());
   const Layout l = make_layout(impl_->spec, impl_->ops, impl_->recipe, rows);
   CHECK(l.total <= workspace.size());
   const Projection& p = impl_->weights->output;
   auto* x = const_cast<float*>(hidden);  // read only
   const DecoderSpec& spec = impl_->spec;
+  if (stride == 0) stride = p.n;
   const bool scaled = spec.logit_scale != 1 || spec.logit_softcap > 0;
   impl_->step_ops().linear(p.parts[0], {x, workspace.data() + l.prepared}, rows,
-                           {out, p.n, false, scaled ? nullptr : block_max});
+                           {out, stride, false, scaled ? nullptr : block_max});
   if (!scaled) return;
   impl_->ops.scale_logits(impl_->stream, {.x = out,
-                                          .x_stride = p.n,
+                                          .x_stride = stride,
                                           .rows = rows,
                                           .dim = p.n,
                                           .scale = spec.logit_scale,

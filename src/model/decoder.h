@@ -19,6 +19,7 @@
 #include "barg/result.h"
 #include "model/decoder_spec.h"
 #include "model/forward.h"
+#include "model/memory.h"
 #include "model/model_files.h"
 #include "ops.h"
 
@@ -27,12 +28,16 @@ namespace barg::model {
 struct DecoderOptions {
   Recipe recipe = Recipe::kF32;
   std::int32_t context = 0;  ///< the longest sequence that will be served (fix_context); 0: max_positions
+  Memory* memory = nullptr;  ///< that the table's operations work in; nullptr: the host's
 };
 
 /// Scratch of one forward pass: one aligned allocation, reused step after step. Movable.
 class Workspace {
  public:
+  /// Memory of the host.
   explicit Workspace(std::size_t bytes);
+  /// Memory that somebody else owns.
+  Workspace(std::byte* data, std::size_t bytes) : data_(data), size_(bytes), borrowed_(true) {}
   ~Workspace();
   Workspace(Workspace&& other) noexcept;
   Workspace& operator=(Workspace&& other) noexcept;
@@ -43,6 +48,7 @@ class Workspace {
  private:
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
+  bool borrowed_ = false;
 };
 
 class Decoder {
@@ -77,9 +83,10 @@ class Decoder {
   /// in [0, spec().max_positions); one GroupKv per group.
   void forward(const ForwardBatch& batch, Workspace& workspace, float* hidden_out);
   /// REQUIRES spec().generates(). out [rows, vocab_rows] from rows of hidden_out (dense). Same limit on rows. block_max, if there:
-  /// [rows, ceil(vocab_rows / ops::kBlockMax)], the largest logit of each block (LinearParams::block_max).
+  /// [rows, ceil(vocab_rows / ops::kBlockMax)], the largest logit of each block (LinearParams::block_max). `stride`: of
+  /// rows of `out`, if they are not dense.
   void logits(const float* hidden, std::int32_t rows, Workspace& workspace, float* out,
-              float* block_max = nullptr);
+              float* block_max = nullptr, std::int64_t stride = 0);
 
   /// For tests; costs nothing when empty.
   void set_observer(Observer observer);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "barg/types.h"
@@ -35,9 +36,9 @@ inline std::size_t head_bytes(const LayerGroup& g, const ops::OpTable& ops, DTyp
 struct GroupKv {
   std::vector<ops::KvLayerView> layers;
   std::vector<ops::StateView> states;  ///< of a kRecurrent group, which has no layers then
-  std::vector<ops::Segment> segments;  ///< same rows in every group, block tables differ
+  std::span<const ops::Segment> segments;  ///< same rows in every group, block tables differ
   /// The rows of ForwardBatch::wanted as segments, row_begin counted among them.
-  std::vector<ops::Segment> wanted_segments;
+  std::span<const ops::Segment> wanted_segments;
 };
 
 struct ForwardBatch {
@@ -46,7 +47,7 @@ struct ForwardBatch {
   const std::int32_t* positions = nullptr;  ///< [axes][rows]; axes = 1 for text
   std::int32_t axes = 1;
   std::vector<GroupKv> groups;  ///< index = group
-  std::vector<std::int32_t> wanted;  ///< rows of which hidden states come out: ascending, maybe none
+  std::span<const std::int32_t> wanted;  ///< rows of which hidden states come out: ascending, maybe none
 };
 
 }  // namespace barg::model

@@ -126,14 +126,14 @@ void latent_half(const StepOps& ops, Step& s, const LayerWeights& w, const Layer
                                       .num_segments = static_cast<std::int32_t>(group.segments.size())});
   const std::int64_t key_dim = l.kv_rank + l.rope_dim;
   if (last) {
-    keep_rows(s.batch.wanted, s.x, ops.spec.hidden, ops.spec.hidden);
-    keep_rows(s.batch.wanted, q, q_stride, q_stride);
-    keep_rows(s.batch.wanted, query, heads * key_dim, heads * key_dim);
+    ops.keep_rows(s.batch, s.x, ops.spec.hidden, ops.spec.hidden);
+    ops.keep_rows(s.batch, q, q_stride, q_stride);
+    ops.keep_rows(s.batch, query, heads * key_dim, heads * key_dim);
     s.rows = static_cast<std::int32_t>(s.batch.wanted.size());
     if (s.rows == 0) return;
   }
   each_head(ops, weights.absorb, q, q_stride, query_dim(l), query, key_dim, s.rows, base + at.stacked);
-  const std::vector<ops::Segment>& segments = last ? group.wanted_segments : group.segments;
+  const std::span<const ops::Segment> segments = last ? group.wanted_segments : group.segments;
   ops.table.latent_attention(ops.stream, {.q = query,
                                           .out = context,
                                           .scale = ops.spec.attention_scale,

@@ -3,7 +3,7 @@
 namespace barg::model {
 namespace {
 
-std::int32_t count(const std::vector<ops::Segment>& segments) {
+std::int32_t count(std::span<const ops::Segment> segments) {
   return static_cast<std::int32_t>(segments.size());
 }
 

@@ -33,7 +33,7 @@ struct RecurrentRows {
   float* context;  ///< [rows, inner]
   std::int32_t rows;
   ops::StateView state;
-  const std::vector<ops::Segment>& segments;
+  std::span<const ops::Segment> segments;
 };
 
 /// REQUIRES a recurrent kind.

@@ -1,8 +1,7 @@
-// Rotary position embedding: frequencies from a RopeSpec, and cos/sin rows for a step. Pure; any thread.
+// Rotary position embedding: frequencies from a RopeSpec. Pure; any thread.
 //
 // Frequencies are computed in f64 and rounded to f32 once (as the models were trained); the angle p * f is
-// then exact in f64, and cos/sin come from our own f64 polynomials, so that the tables have the same bits on
-// every machine, whatever its libm.
+// then exact in f64 (rope_angles, ops.h).
 #pragma once
 
 #include <cstdint>
@@ -22,12 +21,5 @@ std::vector<float> rope_frequencies(const RopeSpec& spec);
 
 /// yarn's magnitude 0.1 c ln(factor) + 1, or 1 for factors up to 1.
 double yarn_magnitude(double factor, double c);
-
-/// cos and sin, times `scale`, [rows, frequencies.size()] for rows at `positions` (each >= 0).
-void rope_rows(const std::vector<float>& frequencies, float scale, const std::int32_t* positions,
-               std::int32_t rows, float* cos, float* sin);
-
-/// sin and cos of 0 <= x < 2^31 * pi, within 1e-9 and rounded to f32.
-void sin_cos(double x, float* sin, float* cos);
 
 }  // namespace barg::model

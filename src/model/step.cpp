@@ -6,17 +6,18 @@
 
 namespace barg::model {
 
-void keep_rows(const std::vector<std::int32_t>& wanted, float* rows, std::int64_t stride, std::int64_t width) {
-  std::int64_t to = 0;
-  for (const std::int64_t from : wanted) {  // ascending: nothing is overwritten before it moves
-    if (from != to) std::copy_n(rows + from * stride, width, rows + to * stride);
-    ++to;
-  }
+void StepOps::keep_rows(const ForwardBatch& batch, float* rows, std::int64_t stride, std::int64_t width) const {
+  const auto count = static_cast<std::int32_t>(batch.wanted.size());
+  if (count == batch.rows || width == 0) return;
+  table.keep_rows(stream, {.rows = rows, .stride = stride, .width = width, .wanted = batch.wanted.data(), .count = count});
 }
 
 Rows StepOps::wanted(const Projection& p, const Rows& buffers) const {
   const auto reordered = [](const ProjectionPart& part) { return part.order != nullptr; };
-  if (recipe == Recipe::kBF16 || std::any_of(p.parts.begin(), p.parts.end(), reordered)) return buffers;
+  // What linear rounds by itself it rounds into `prepared`.
+  const auto rounded = [this](const ProjectionPart& part) { return recipe == Recipe::kBF16 && !reads_prepared(part); };
+  if (std::any_of(p.parts.begin(), p.parts.end(), reordered) || std::any_of(p.parts.begin(), p.parts.end(), rounded))
+    return buffers;
   Rows out{nullptr, nullptr, true};
   for (const ProjectionPart& part : p.parts) {
     if (reads_prepared(part))

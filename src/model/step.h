@@ -40,10 +40,6 @@ class ScratchPlan {
   std::size_t rows_, at_;
 };
 
-/// Moves the first `width` numbers of the wanted rows (ascending) of `rows` to its first rows; `stride` is from
-/// row to row, before and after.
-void keep_rows(const std::vector<std::int32_t>& wanted, float* rows, std::int64_t stride, std::int64_t width);
-
 /// Rows between two operations: as floats, prepared for the recipe, or both, as the readers want them.
 struct Rows {
   float* x;
@@ -101,7 +97,7 @@ class StepOps {
   const Recipe recipe;
 
   bool reads_prepared(const ProjectionPart& p) const {
-    return ops::prepared_form(recipe, p.weight.dtype) != ops::Form::kF32;
+    return table.prepared_form(recipe, p.weight.dtype) != ops::Form::kF32;
   }
 
   /// `buffers` without those that no part of `p` reads: what a producer has to write. In recipe bf16 every
@@ -110,6 +106,10 @@ class StepOps {
 
   /// x as the part's columns want it.
   const float* input(const ProjectionPart& p, const Rows& in, std::int32_t rows) const;
+
+  /// Moves the first `width` numbers of the wanted rows of `rows` to its first rows; `stride` is from row to row,
+  /// before and after. Where all are wanted, they lie there.
+  void keep_rows(const ForwardBatch& batch, float* rows, std::int64_t stride, std::int64_t width) const;
 
   /// The one way to multiply by a weight.
   void linear(const ProjectionPart& p, const Rows& in, std::int32_t rows, const Output& out) const;

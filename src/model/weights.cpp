@@ -55,21 +55,22 @@ class Builder {
     return {};
   }
 
-  Result<void> load(Weights& w, ops::Stream& stream,
+  Result<void> load(Weights& w, ops::Stream& stream, Memory& memory,
                     const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
-    auto arena = Pages::map(size_, true);
-    if (!arena)
+    w.arena = memory.allocate(size_, "weights", false);
+    if (w.arena == nullptr)
       return fail(ErrorCode::kOutOfMemory, "cannot allocate " + std::to_string(size_) + " bytes for weights");
-    w.arena = std::move(*arena);
     progress_ = &progress;
     report(0);
     for (const Task& t : tasks_) {
-      std::byte* dst = w.arena.data() + t.offset;
+      std::byte* dst = w.arena->data() + t.offset;
       if (t.k > 0) {
         pack(t, dst, stream);
-      } else {
-        read_vector(t, reinterpret_cast<float*>(dst));
+        continue;
       }
+      const std::span<const float> vector = read_vector(t);
+      if (!memory.write(dst, vector.data(), vector.size_bytes())) return fail(ErrorCode::kInternal, "the device is lost");
+      *t.vector = reinterpret_cast<const float*>(dst);
     }
     if (spec_.tied) w.output.parts[0].weight = w.embedding;
     return {};
@@ -139,7 +140,13 @@ class Builder {
     to.k = k;
     to.dtype = type;
     for (const Source& s : sources) file_bytes_ += s.together() ? s.file_bytes() : 0;
-    add({std::move(sources), 0, n, k, &to, nullptr, {}}, ops_.packed_bytes(type, n, k, to.packing));
+    const std::size_t bytes = ops_.packed_bytes(type, n, k, to.packing);
+    if (bytes == 0) {
+      return set_error(ErrorCode::kUnsupported, "tensor " + printable(sources[0].tensor->name) + ": " + ops_.name +
+                                                    " has no kernel for [" + std::to_string(n) + ", " +
+                                                    std::to_string(k) + "] of type " + sources[0].tensor->type.name);
+    }
+    add({std::move(sources), 0, n, k, &to, nullptr, {}}, bytes);
   }
 
   void vector(const float*& to, std::vector<Source> sources, std::int32_t n,
@@ -601,16 +608,18 @@ class Builder {
     t.matrix->data = dst;
   }
 
-  void read_vector(const Task& t, float* dst) {
-    float* const first = dst;
-    *t.vector = dst;
+  /// Valid until the next call.
+  std::span<const float> read_vector(const Task& t) {
+    numbers_.assign(static_cast<std::size_t>(t.n), 0.0f);
+    float* dst = numbers_.data();
     for (const Source& s : t.sources) {
       for (std::int32_t i = 0; i < s.rows; ++i)
         *dst++ = element(*s.tensor->type.dtype, s.tensor->bytes.data(),
                          static_cast<std::size_t>(s.row) + static_cast<std::size_t>(stored_row(s, i)));
       if (s.together()) let_go(*s.tensor, s.bytes(number_bytes(s)));
     }
-    if (t.change) t.change({first, static_cast<std::size_t>(t.n)});
+    if (t.change) t.change(numbers_);
+    return numbers_;
   }
 
   static float element(DType type, const std::byte* p, std::size_t i) {
@@ -633,6 +642,7 @@ class Builder {
   std::deque<std::vector<std::int32_t>>* orders_ = nullptr;  ///< of the Weights under construction
   const float* spare_ = nullptr;                             ///< where a number lies that nobody reads there
   std::vector<std::byte> scratch_;
+  std::vector<float> numbers_;  ///< of read_vector()
   std::size_t size_ = 0;
   std::uint64_t file_bytes_ = 0, file_done_ = 0;
   const std::function<void(std::uint64_t, std::uint64_t)>* progress_ = nullptr;
@@ -651,11 +661,11 @@ Result<std::uint64_t> plan_weights(const DecoderSpec& spec, const ModelFiles& fi
 
 Result<std::unique_ptr<Weights>> load_weights(
     const DecoderSpec& spec, const ModelFiles& files, const ops::OpTable& ops, ops::Stream& stream,
-    Recipe recipe, const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+    Recipe recipe, const std::function<void(std::uint64_t, std::uint64_t)>& progress, Memory& memory) {
   auto w = std::make_unique<Weights>();
   Builder b(spec, files, ops, recipe);
   if (auto ok = b.plan(*w); !ok) return std::unexpected(ok.error());
-  if (auto ok = b.load(*w, stream, progress); !ok) return std::unexpected(ok.error());
+  if (auto ok = b.load(*w, stream, memory, progress); !ok) return std::unexpected(ok.error());
   return w;
 }
 

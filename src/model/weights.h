@@ -1,4 +1,4 @@
-// Weights: every tensor of a decoder, packed for the device in one arena of huge pages. Two phases: plan
+// Weights: every tensor of a decoder, packed for the device in one arena. Two phases: plan
 // (sizes and types, no bytes read; gives the exact total) and load, which streams: a slab of about 2 MiB is
 // packed from the mapped file by all threads and its file pages are dropped, so that the peak is the packed
 // size and little more.
@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "barg/result.h"
-#include "base/pages.h"
 #include "model/decoder_spec.h"
+#include "model/memory.h"
 #include "model/model_files.h"
 #include "ops.h"
 
@@ -135,16 +135,17 @@ struct Weights {
   const float* ones = nullptr;  ///< as many as a row or a head of v has, where somebody reads them
   std::vector<LayerWeights> layers;
   std::deque<std::vector<std::int32_t>> orders;  ///< what ProjectionPart::order points to
-  Pages arena;
+  std::unique_ptr<MemoryBlock> arena;
 };
 
 /// Bytes of the arena; the errors of load_weights() that need no reading.
 Result<std::uint64_t> plan_weights(const DecoderSpec& spec, const ModelFiles& files, const ops::OpTable& ops,
                                    Recipe recipe);
 
-/// `progress(done, total)` counts file bytes.
+/// `progress(done, total)` counts file bytes. `memory` is that of the table's back end.
 Result<std::unique_ptr<Weights>> load_weights(
     const DecoderSpec& spec, const ModelFiles& files, const ops::OpTable& ops, ops::Stream& stream,
-    Recipe recipe, const std::function<void(std::uint64_t, std::uint64_t)>& progress);
+    Recipe recipe, const std::function<void(std::uint64_t, std::uint64_t)>& progress,
+    Memory& memory = host_memory());
 
 }  // namespace barg::model

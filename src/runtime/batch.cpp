@@ -38,22 +38,22 @@ void BatchBuilder::add_item(const sched::StepPlan& plan, std::size_t index, Toke
   for (std::size_t g = 0; g < kv.num_groups(); ++g) {
     const auto& slice = plan.tables[static_cast<std::size_t>(item.table_offset) + g];
     check_table(item, slice, plan, kv, g);
-    batch_.groups[g].segments.push_back(ops::Segment{.row_begin = row_begin,
+    segments_[g].all.push_back(ops::Segment{.row_begin = row_begin,
                                                      .row_count = item.count,
                                                      .pos_begin = item.start,
                                                      .block_table = plan.block_ids.data() + slice.offset});
   }
   if (item.want == sched::Want::kNothing) return;
-  const auto first_wanted = static_cast<std::int32_t>(batch_.wanted.size());
-  for (auto& group : batch_.groups) {
-    ops::Segment wanted = group.segments.back();
+  const auto first_wanted = static_cast<std::int32_t>(wanted_.size());
+  for (Segments& group : segments_) {
+    ops::Segment wanted = group.all.back();
     wanted.row_begin = first_wanted;
     wanted.row_count = item.count - item.logits_begin;
     wanted.pos_begin = item.start + item.logits_begin;
-    group.wanted_segments.push_back(wanted);
+    group.wanted.push_back(wanted);
   }
   for (std::int32_t i = item.logits_begin; i < item.count; ++i) {
-    batch_.wanted.push_back(row_begin + i);
+    wanted_.push_back(row_begin + i);
     logits_rows_.push_back(LogitsRow{.item = static_cast<std::int32_t>(index),
                                      .position = item.start + i,
                                      .sample = item.sample && i == item.count - 1});
@@ -69,21 +69,27 @@ const model::ForwardBatch& BatchBuilder::build(const sched::StepPlan& plan,
   logits_rows_.clear();
   if (batch_.groups.size() != kv.num_groups()) {
     batch_.groups.assign(kv.num_groups(), {});
+    segments_.resize(kv.num_groups());
     for (std::size_t g = 0; g < kv.num_groups(); ++g) {
       batch_.groups[g].layers = kv.layers(g);
       batch_.groups[g].states = kv.states(g);
     }
   }
-  batch_.wanted.clear();
-  for (auto& group : batch_.groups) {
-    group.segments.clear();
-    group.wanted_segments.clear();
+  wanted_.clear();
+  for (Segments& group : segments_) {
+    group.all.clear();
+    group.wanted.clear();
   }
   for (std::size_t i = 0; i < plan.items.size(); ++i) add_item(plan, i, last_tokens[i], kv);
   batch_.rows = static_cast<std::int32_t>(tokens_.size());
   batch_.tokens = tokens_.data();
   batch_.positions = positions_.data();
   batch_.axes = 1;
+  batch_.wanted = wanted_;
+  for (std::size_t g = 0; g < segments_.size(); ++g) {
+    batch_.groups[g].segments = segments_[g].all;
+    batch_.groups[g].wanted_segments = segments_[g].wanted;
+  }
   return batch_;
 }
 

@@ -35,8 +35,12 @@ class BatchBuilder {
  private:
   void add_item(const sched::StepPlan& plan, std::size_t index, TokenId last_token, const KvMemory& kv);
 
+  struct Segments {
+    std::vector<ops::Segment> all, wanted;
+  };
   model::ForwardBatch batch_;
-  std::vector<std::int32_t> tokens_, positions_;
+  std::vector<std::int32_t> tokens_, positions_, wanted_;
+  std::vector<Segments> segments_;  // of each group
   std::vector<LogitsRow> logits_rows_;
 };
 

@@ -7,7 +7,7 @@
 
 namespace barg::runtime {
 
-Result<KvMemory> KvMemory::create(std::span<const GroupSpec> groups, DType dtype) {
+Result<KvMemory> KvMemory::create(std::span<const GroupSpec> groups, DType dtype, model::Memory& from) {
   KvMemory memory;
   for (const auto& spec : groups) {
     const bool recurrent = spec.group->kind == model::StateKind::kRecurrent;
@@ -24,14 +24,13 @@ Result<KvMemory> KvMemory::create(std::span<const GroupSpec> groups, DType dtype
         __builtin_mul_overflow(arena.block_stride, spec.num_blocks, &total)) {
       return fail(ErrorCode::kOutOfMemory, "the KV pool's size overflows 64 bits", "kv.memory_bytes");
     }
-    auto pages = Pages::map(static_cast<std::size_t>(total), /*reserve=*/false);
-    if (!pages) {
+    arena.block = from.allocate(static_cast<std::size_t>(total), "KV pool", /*lazy=*/true);
+    if (arena.block == nullptr) {
       return fail(ErrorCode::kOutOfMemory,
                   "the system refused to map " + std::to_string(total) + " bytes for the KV pool",
                   "kv.memory_bytes");
     }
-    arena.pages = std::move(*pages);
-    std::byte* const base = arena.pages.data();
+    std::byte* const base = arena.block->data();
     for (std::int64_t l = 0; l < layers; ++l) {
       if (recurrent) {
         arena.states.push_back({base + l * part_bytes, arena.block_stride, spec.block_tokens});

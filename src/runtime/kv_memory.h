@@ -14,12 +14,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "barg/result.h"
-#include "base/pages.h"
 #include "model/forward.h"
+#include "model/memory.h"
 #include "ops.h"
 
 namespace barg::runtime {
@@ -33,22 +34,23 @@ class KvMemory {
     std::int32_t block_tokens;  ///< that a block of this group spans
   };
 
-  /// Fails with kOutOfMemory when the address space or overcommit refuses.
-  static Result<KvMemory> create(std::span<const GroupSpec> groups, DType dtype);
+  /// Fails with kOutOfMemory when the address space or overcommit refuses. `from`: whose memory it is.
+  static Result<KvMemory> create(std::span<const GroupSpec> groups, DType dtype,
+                                 model::Memory& from = model::host_memory());
 
   /// One view per layer of the group, in the group's order. Valid as long as this object.
   const std::vector<ops::KvLayerView>& layers(std::size_t group) const { return arenas_[group].layers; }
   /// The same of a recurrent group, which has no layers().
   const std::vector<ops::StateView>& states(std::size_t group) const { return arenas_[group].states; }
   std::int32_t block_tokens(std::size_t group) const { return arenas_[group].block_tokens; }
-  std::byte* base(std::size_t group) const { return arenas_[group].pages.data(); }
+  std::byte* base(std::size_t group) const { return arenas_[group].block->data(); }
   std::int64_t block_stride(std::size_t group) const { return arenas_[group].block_stride; }
   std::int64_t num_blocks(std::size_t group) const { return arenas_[group].num_blocks; }
   std::size_t num_groups() const { return arenas_.size(); }
 
  private:
   struct Arena {
-    Pages pages;
+    std::unique_ptr<model::MemoryBlock> block;
     std::int64_t block_stride = 0;
     std::int64_t num_blocks = 0;
     std::int32_t block_tokens = 0;

@@ -151,7 +151,8 @@ class Harness {
 
   /// One step over all runs; hidden states [rows, hidden] in their order, of the wanted rows.
   std::vector<float> step(const std::vector<Run>& runs) {
-    std::vector<std::int32_t> tokens, positions;
+    std::vector<std::int32_t> tokens, positions, wanted;
+    std::vector<GroupSegments> segments(memory_.size());
     ForwardBatch batch;
     batch.groups.resize(memory_.size());
     for (std::size_t g = 0; g < memory_.size(); ++g) {
@@ -160,7 +161,7 @@ class Harness {
     }
     for (const Run& r : runs) {
       for (std::size_t g = 0; g < memory_.size(); ++g) {
-        batch.groups[g].segments.push_back({static_cast<std::int32_t>(tokens.size()),
+        segments[g].all.push_back({static_cast<std::int32_t>(tokens.size()),
                                             static_cast<std::int32_t>(r.tokens.size()), r.pos,
                                             tables_[static_cast<std::size_t>(r.seq)][g].data()});
       }
@@ -169,7 +170,12 @@ class Harness {
         positions.push_back(r.pos + static_cast<std::int32_t>(i));
       }
     }
-    keep_wanted(batch, runs);
+    keep_wanted(segments, wanted, runs);
+    for (std::size_t g = 0; g < segments.size(); ++g) {
+      batch.groups[g].segments = segments[g].all;
+      batch.groups[g].wanted_segments = segments[g].wanted;
+    }
+    batch.wanted = wanted;
     batch.rows = static_cast<std::int32_t>(tokens.size());
     batch.tokens = tokens.data();
     batch.positions = positions.data();
@@ -228,18 +234,22 @@ class Harness {
   }
 
  private:
+  struct GroupSegments {
+    std::vector<ops::Segment> all, wanted;
+  };
   /// As BatchBuilder asks for the rows that want logits.
-  static void keep_wanted(ForwardBatch& batch, const std::vector<Run>& runs) {
+  static void keep_wanted(std::vector<GroupSegments>& groups, std::vector<std::int32_t>& wanted,
+                          const std::vector<Run>& runs) {
     for (std::size_t i = 0; i < runs.size(); ++i) {
-      const ops::Segment whole = batch.groups[0].segments[i];
+      const ops::Segment whole = groups[0].all[i];
       const std::int32_t count = runs[i].wanted < 0 ? whole.row_count : runs[i].wanted;
       const std::int32_t skipped = whole.row_count - count;
       if (count == 0) continue;
-      for (GroupKv& g : batch.groups) {
-        g.wanted_segments.push_back({static_cast<std::int32_t>(batch.wanted.size()), count,
-                                     whole.pos_begin + skipped, g.segments[i].block_table});
+      for (GroupSegments& g : groups) {
+        g.wanted.push_back({static_cast<std::int32_t>(wanted.size()), count, whole.pos_begin + skipped,
+                            g.all[i].block_table});
       }
-      for (std::int32_t r = skipped; r < whole.row_count; ++r) batch.wanted.push_back(whole.row_begin + r);
+      for (std::int32_t r = skipped; r < whole.row_count; ++r) wanted.push_back(whole.row_begin + r);
     }
   }
 

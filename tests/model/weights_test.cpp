@@ -8,6 +8,7 @@
 #include <fstream>
 #include <thread>
 
+#include "base/pages.h"
 #include "cpu/cpu.h"
 #include "model/gguf_builder.h"
 
@@ -151,7 +152,7 @@ void check_peak(std::uint32_t type, std::uint64_t layers) {
   const std::uint64_t peak = status_bytes("VmHWM") - before;
   EXPECT_GE(peak, *packed * 95 / 100);  // the measurement sees the arena
   EXPECT_LE(peak, *packed * 110 / 100) << "packed " << *packed;
-  EXPECT_EQ(reinterpret_cast<std::uintptr_t>((*w)->arena.data()) % Pages::kHuge, 0U);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>((*w)->arena->data()) % Pages::kHuge, 0U);
 }
 
 TEST(Weights, ThePeakOfALoadIsThePackedSizeAndLittleMore) { check_peak(8, 12); }

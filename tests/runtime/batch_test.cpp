@@ -94,7 +94,7 @@ TEST(BatchBuilder, FlattensItems) {
   EXPECT_TRUE(rows[1].sample);
   EXPECT_EQ(rows[2].item, 1);
 
-  EXPECT_EQ(batch.wanted, (std::vector<std::int32_t>{1, 2, 3}));
+  EXPECT_EQ(std::vector(batch.wanted.begin(), batch.wanted.end()), (std::vector<std::int32_t>{1, 2, 3}));
   ASSERT_EQ(batch.groups[1].wanted_segments.size(), 2U);
   EXPECT_EQ(batch.groups[1].wanted_segments[0].row_count, 2);
   EXPECT_EQ(batch.groups[1].wanted_segments[0].pos_begin, 1);

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <limits>
 
+#include "base/pages.h"
+
 namespace barg::runtime {
 namespace {
 
