@@ -128,8 +128,7 @@ class Gemm {
     BARG_UNROLL
     for (int i = 0; i < S::kBlockTiles / S::kWarps; ++i) {
       const int tile = warp_id() + S::kWarps * i;
-      const std::int64_t at = static_cast<std::int64_t>(block_tile_ + tile) * p_.work.units + seeded("gemm.unit", unit);
-      const std::byte* const from = p_.weight + at * S::kUnitBytes + 16 * lane_id();
+      const std::byte* const from = packed(tile, seeded("gemm.unit", unit)) + 16 * lane_id();
       std::byte* const tile_to = to + tile * S::kUnitBytes + 16 * lane_id();
       BARG_UNROLL
       for (int j = 0; j < (S::kPieces + 31) / 32; ++j) {
@@ -148,6 +147,14 @@ class Gemm {
       from += kRows * p_.x_stride;
     }
     x_ += S::kColumns;
+  }
+
+  /// A unit of one of the block's tiles: of a gated product, of gate and up in turn.
+  BARG_DEVICE const std::byte* packed(int tile, int unit) const {
+    const int of = block_tile_ + tile;
+    const std::byte* const matrix = p_.gated && seeded("gemm.up", of % 2) != 0 ? p_.up : p_.weight;
+    const std::int64_t at = static_cast<std::int64_t>(p_.gated ? of / 2 : of) * p_.work.units + unit;
+    return matrix + at * S::kUnitBytes;
   }
 
   /// Place of a chunk of a row of x: the same chunk of eight rows lies in eight different sets of banks.

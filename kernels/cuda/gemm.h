@@ -42,7 +42,7 @@ inline constexpr int kGemmTileRows = 16;
 //               Q4_K    bytes: a of both rows, b of both rows; Q6_K: a of both rows for 16 columns, for the next 16
 //   supers    Q4_K [row] d, dmin; Q6_K [g] d of both rows
 //
-// What lies beyond the matrix is 0. Of a gated matrix, tiles of gate and up alternate.
+// What lies beyond the matrix is 0.
 struct GemmLayout {
   const char* name;                 ///< of the format, in files
   std::int32_t block, block_bytes;  ///< of the file: elements, bytes
@@ -70,25 +70,28 @@ constexpr GemmLayout gemm_layout(GemmFormat f) {
   return {};
 }
 
-/// Tiles of 16 rows of a matrix with n outputs; a gated one has two for 16 outputs.
+/// Tiles of 16 rows of a product with n outputs; a gated one takes two for 16 outputs, gate's and up's in turn.
 constexpr std::int32_t gemm_tiles(std::int32_t n, bool gated) {
   return (n + kGemmTileRows - 1) / kGemmTileRows * (gated ? 2 : 1);
 }
-constexpr std::int64_t gemm_weight_bytes(GemmFormat f, std::int32_t n, std::int32_t k, bool gated) {
-  return std::int64_t{gemm_tiles(n, gated)} * gemm_layout(f).units(k) * gemm_layout(f).bytes();
+/// Of a packed matrix [n, k].
+constexpr std::int64_t gemm_weight_bytes(GemmFormat f, std::int32_t n, std::int32_t k) {
+  return std::int64_t{gemm_tiles(n, false)} * gemm_layout(f).units(k) * gemm_layout(f).bytes();
 }
 
 /// What the planner decides of a launch (gemm_plan.h).
 struct GemmWork {
-  std::int32_t tiles, units;            ///< of the matrix
+  std::int32_t tiles, units;            ///< of the product, of a matrix
   std::int32_t row_blocks, col_blocks;  ///< blocks of threads along n and along the rows of x
   std::int32_t slices;                  ///< slice s: units [units * s / slices, units * (s + 1) / slices)
   bool shared_out;                      ///< each slice to a block of its own; the block that comes last folds them
 };
 
-/// v = x W^T (+ bias); gated: v = act(gate) * up. Then out = v, or out = out + v, and half = out's number in 16 bits.
+/// v = x W^T (+ bias); gated, with two matrices: v = act(gate) * up. Then out = v, or out = out + v, and half = out's
+/// number in 16 bits.
 struct GemmArgs {
-  const std::byte* weight;  ///< gemm_weight_bytes(), packed; 16-byte aligned
+  const std::byte* weight;  ///< gemm_weight_bytes(), packed; 16-byte aligned; gated: of the gate
+  const std::byte* up;      ///< the same of up; nullptr unless gated
   const std::uint16_t* x;   ///< [R, K] in the kernel's 16 bits, row stride x_stride: a multiple of 8; 16-byte aligned
   std::int64_t x_stride;
   std::int32_t rows, n, k;  ///< R > 0; n: outputs; k: a multiple of 8
@@ -111,15 +114,15 @@ struct GemmArgs {
 struct GemmRepackArgs {
   const std::byte* rows;  ///< [count] rows of k / block blocks as the file has them, any alignment
   std::int32_t count, k;  ///< fewer than a multiple of 16 only at the matrix's end. k: a multiple of the file's block
-  std::byte* weight;      ///< the packed matrix
-  std::int32_t first_tile, tile_step;  ///< of the packed matrix; gate: step 2 from 0 on, up: step 2 from 1 on
+  std::byte* weight;        ///< the packed matrix
+  std::int32_t first_tile;  ///< of the packed matrix, where the rows go
 };
 
 inline constexpr int kGemmRepackThreads = 128;
 
 /// Blocks of a repack's launch.
 constexpr std::int32_t gemm_repack_grid(GemmFormat f, std::int32_t count, std::int32_t k) {
-  const std::int64_t pieces = gemm_weight_bytes(f, count, k, false) / 16;
+  const std::int64_t pieces = gemm_weight_bytes(f, count, k) / 16;
   return static_cast<std::int32_t>((pieces + kGemmRepackThreads - 1) / kGemmRepackThreads);
 }
 

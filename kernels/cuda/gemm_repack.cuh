@@ -158,7 +158,7 @@ BARG_KERNEL gemm_repack_kernel(GemmRepackArgs p) {
   Vec16 v;
   BARG_UNROLL
   for (int i = 0; i < 4; ++i) v.x[i] = repack.word(tile * kGemmTileRows, unit * kColumns, 4 * piece + i);
-  const std::int64_t to = static_cast<std::int64_t>(p.first_tile + tile * p.tile_step) * units + unit;
+  const std::int64_t to = static_cast<std::int64_t>(p.first_tile + tile) * units + unit;
   store16(p.weight + (to * kPieces + piece) * 16, v);
 }
 

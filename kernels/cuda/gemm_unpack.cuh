@@ -10,15 +10,14 @@ namespace barg::cuda {
 struct GemmUnpackArgs {
   const std::byte* weight;  ///< packed
   std::int32_t n, k;        ///< as in GemmArgs
-  bool gated;
-  std::uint16_t* rows;  ///< [n, k], gated: [2 n, k], all of gate before up; 16-byte aligned, k a multiple of 8
+  std::uint16_t* rows;  ///< [n, k]; 16-byte aligned, k a multiple of 8
 };
 
 inline constexpr int kGemmUnpackThreads = 128;
 
 /// Blocks of a launch.
-constexpr std::int32_t gemm_unpack_grid(GemmFormat f, std::int32_t n, std::int32_t k, bool gated) {
-  return gemm_tiles(n, gated) * gemm_layout(f).units(k);
+constexpr std::int32_t gemm_unpack_grid(GemmFormat f, std::int32_t n, std::int32_t k) {
+  return gemm_tiles(n, false) * gemm_layout(f).units(k);
 }
 
 template <GemmFormat F, Half T>
@@ -98,12 +97,11 @@ BARG_KERNEL gemm_unpack_kernel(GemmUnpackArgs p) {
   constexpr int kColumns = GemmUnpack<F, T>::kColumns, kBytes = GemmUnpack<F, T>::kBytes;
   const int units = (p.k + kColumns - 1) / kColumns, tile = block_x() / units, unit = block_x() % units;
   const std::byte* const from = p.weight + static_cast<std::int64_t>(block_x()) * kBytes;
-  const int first = p.gated ? tile / 2 * kGemmTileRows : tile * kGemmTileRows;
   for (int i = thread_id(); i < kGemmTileRows * kColumns / 8; i += kGemmUnpackThreads) {
     const int row = i % kGemmTileRows, chunk = i / kGemmTileRows, column = unit * kColumns + 8 * chunk;
-    if (first + row >= p.n || column >= p.k) continue;
-    const std::int64_t to = first + row + (p.gated && tile % 2 != 0 ? p.n : 0);
-    store16(p.rows + to * p.k + column, GemmUnpack<F, T>(from, row, chunk).numbers());
+    const int to = tile * kGemmTileRows + row;
+    if (to >= p.n || column >= p.k) continue;
+    store16(p.rows + static_cast<std::int64_t>(to) * p.k + column, GemmUnpack<F, T>(from, row, chunk).numbers());
   }
 }
 

@@ -35,7 +35,7 @@ struct GemmCase {
 struct GemmResult {
   std::vector<float> out;           ///< [rows, n]
   std::vector<std::uint16_t> half;  ///< the same, in c.type
-  std::vector<std::byte> weight;    ///< packed
+  std::vector<std::byte> weight;    ///< packed; of a gated product all of gate before up
   std::set<emu::Finding::Kind> kinds;
   std::string text;  ///< of the findings
   bool gaps_are_untouched = false, counters_are_zero = false;

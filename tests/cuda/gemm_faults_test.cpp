@@ -32,6 +32,7 @@ struct Mutant {
   GemmFormat format;
   bool shared_out;
   emu::Fault fault;
+  bool gated = false;
 };
 
 /// A fault of the first `call` after the line with `marker`.
@@ -78,6 +79,7 @@ std::vector<Mutant> mutants() {
       {"no minima", D::kReference, F::kQ4_1, false, value("gemm.minimum", constant(0))},
       {"zero one code too high", D::kReference, F::kQ4_0, false, value("gemm.zero", next)},
       {"nibbles the other way round", D::kReference, F::kQ4_0, false, value("gemm.nibble", swapped)},
+      {"gate for up", D::kReference, F::kBF16, false, value("gemm.up", constant(0)), true},
       {"nibbles of factors too", D::kReference, F::kQ4_K, false, value("gemm.nibble", swapped)},
   };
 }
@@ -99,6 +101,7 @@ TEST(GemmFaults, EachIsSeenByItsDetector) {
   for (const Mutant& m : mutants()) {
     if (needs_hooks(m.detector) && !emu::hooked()) continue;
     GemmCase c = shape_of(m.format, m.shared_out);
+    c.gated = m.gated;
     c.fault = m.fault;
     c.count_sites = m.detector == Detector::kLint;
     const GemmResult r = run_gemm(c);

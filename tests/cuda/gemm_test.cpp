@@ -125,31 +125,38 @@ T* uploaded(Device& device, const std::vector<T>& data, const char* name) {
 }
 
 template <GemmFormat F>
-void repack(Device& device, const GemmCase& c, const FileMatrix& matrix, std::byte* weight, int first_tile) {
+void repack(Device& device, const GemmCase& c, const FileMatrix& matrix, std::byte* weight) {
   const std::size_t row = matrix.row_bytes();
   for (int begin = 0; begin < c.n; begin += c.staging_rows) {
     const int count = std::min(c.staging_rows, c.n - begin);
     auto* const staging = static_cast<std::byte*>(device.allocate(static_cast<std::size_t>(count) * row, "staging"));
     device.upload(staging, matrix.bytes.data() + static_cast<std::size_t>(begin) * row,
                   static_cast<std::size_t>(count) * row);
-    const int step = c.gated ? 2 : 1;
     launch<gemm_repack_kernel<F>>(device.stream(),
                                   {.grid_x = gemm_repack_grid(F, count, c.k), .threads = kGemmRepackThreads},
-                                  GemmRepackArgs{staging, count, c.k, weight, first_tile + begin / 16 * step, step});
+                                  GemmRepackArgs{staging, count, c.k, weight, begin / 16});
     device.release(staging);
   }
 }
 
-void repack(Device& device, const GemmCase& c, const FileMatrix& matrix, std::byte* weight, int first_tile) {
+void repack(Device& device, const GemmCase& c, const FileMatrix& matrix, std::byte* weight) {
   switch (c.format) {
-    case GemmFormat::kF16: return repack<GemmFormat::kF16>(device, c, matrix, weight, first_tile);
-    case GemmFormat::kBF16: return repack<GemmFormat::kBF16>(device, c, matrix, weight, first_tile);
-    case GemmFormat::kQ8_0: return repack<GemmFormat::kQ8_0>(device, c, matrix, weight, first_tile);
-    case GemmFormat::kQ4_0: return repack<GemmFormat::kQ4_0>(device, c, matrix, weight, first_tile);
-    case GemmFormat::kQ4_1: return repack<GemmFormat::kQ4_1>(device, c, matrix, weight, first_tile);
-    case GemmFormat::kQ4_K: return repack<GemmFormat::kQ4_K>(device, c, matrix, weight, first_tile);
-    case GemmFormat::kQ6_K: return repack<GemmFormat::kQ6_K>(device, c, matrix, weight, first_tile);
+    case GemmFormat::kF16: return repack<GemmFormat::kF16>(device, c, matrix, weight);
+    case GemmFormat::kBF16: return repack<GemmFormat::kBF16>(device, c, matrix, weight);
+    case GemmFormat::kQ8_0: return repack<GemmFormat::kQ8_0>(device, c, matrix, weight);
+    case GemmFormat::kQ4_0: return repack<GemmFormat::kQ4_0>(device, c, matrix, weight);
+    case GemmFormat::kQ4_1: return repack<GemmFormat::kQ4_1>(device, c, matrix, weight);
+    case GemmFormat::kQ4_K: return repack<GemmFormat::kQ4_K>(device, c, matrix, weight);
+    case GemmFormat::kQ6_K: return repack<GemmFormat::kQ6_K>(device, c, matrix, weight);
   }
+}
+
+std::size_t weight_bytes(const GemmCase& c) { return static_cast<std::size_t>(gemm_weight_bytes(c.format, c.n, c.k)); }
+
+std::byte* packed(Device& device, const GemmCase& c, const FileMatrix& matrix) {
+  auto* const weight = test::room<std::byte>(device, weight_bytes(c), "weight");
+  repack(device, c, matrix, weight);
+  return weight;
 }
 
 std::vector<float> numbers(int what, int n) {
@@ -188,11 +195,13 @@ GemmResult run_gemm(const GemmCase& c) {
   device.set_fault(c.fault);
 
   GemmArgs args{};
-  result.weight.resize(static_cast<std::size_t>(gemm_weight_bytes(c.format, c.n, c.k, c.gated)));
-  auto* const weight = static_cast<std::byte*>(device.allocate(result.weight.size(), "weight"));
-  args.weight = weight;
-  repack(device, c, FileMatrix(c.format, kGate, c.n, c.k), weight, 0);
-  if (c.gated) repack(device, c, FileMatrix(c.format, kUp, c.n, c.k), weight, 1);
+  std::vector<std::byte*> weights;
+  for (const int what : {kGate, kUp}) {
+    if (what == kUp && !c.gated) continue;
+    weights.push_back(packed(device, c, FileMatrix(c.format, what, c.n, c.k)));
+  }
+  args.weight = weights[0];
+  if (c.gated) args.up = weights[1];
 
   args.x_stride = c.k + 16;
   std::vector<std::uint16_t> x(static_cast<std::size_t>((c.rows - 1) * args.x_stride + c.k), 0x7fff);
@@ -227,7 +236,7 @@ GemmResult run_gemm(const GemmCase& c) {
     args.partials = static_cast<float*>(device.allocate(static_cast<std::size_t>(plan.partial_bytes), "partials"));
   }
   if (plan.counters > 0) args.counters = uploaded(device, counters, "counters");
-  device.take_traffic(weight);
+  for (std::byte* const w : weights) device.take_traffic(w);
   device.count_sites(c.count_sites);
   const bool launched = with_gemm_shape(c.format, c.type, plan.tile, [&]<class S>() {
     EXPECT_EQ(S::kBlockTiles, gemm::tile_size(plan.tile).tiles);
@@ -235,14 +244,17 @@ GemmResult run_gemm(const GemmCase& c) {
     launch<gemm_kernel<S>>(device.stream(), S::launch(plan.grid), args);
   });
   EXPECT_TRUE(launched);
-  result.weight_read = device.take_traffic(weight).read;
+  for (std::byte* const w : weights) result.weight_read += device.take_traffic(w).read;
   result.x_read = device.take_traffic(const_cast<std::uint16_t*>(args.x)).read;
   for (const emu::Finding& f : device.take_findings()) {
     result.kinds.insert(f.kind);
     result.text += std::string(emu::kind_name(f.kind)) + " at " + f.where + " in " + f.kernel + ": " + f.what + "\n";
   }
   if (c.count_sites) result.sites = device.take_sites();
-  device.download(result.weight.data(), weight, result.weight.size());
+  for (const std::byte* const w : weights) {
+    const std::vector<std::byte> bytes = test::downloaded(device, w, weight_bytes(c));
+    result.weight.insert(result.weight.end(), bytes.begin(), bytes.end());
+  }
   device.download(counters.data(), args.counters, counters.size() * 4);
   result.counters_are_zero = std::count(counters.begin(), counters.end(), 0) == plan.counters;
   result.gaps_are_untouched = true;
@@ -537,36 +549,25 @@ TEST(GemmRepack, MayBeDoneInPieces) {
 
 TEST(GemmUnpack, GivesBackTheRowsOfTheFile) {
   for (const auto& [format, type] : kPairs) {
-    for (const bool gated : {false, true}) {
-      GemmCase c;
-      c.format = format;
-      c.type = type;
-      c.n = 21;
-      c.k = gemm_layout(format).block == 256 ? 512 : 96;
-      c.gated = gated;
-      Device device({.threads = Order::kRandom});
-      auto* const weight = static_cast<std::byte*>(
-          device.allocate(static_cast<std::size_t>(gemm_weight_bytes(format, c.n, c.k, gated)), "weight"));
-      const FileMatrix first(format, kGate, c.n, c.k), second(format, kUp, c.n, c.k);
-      repack(device, c, first, weight, 0);
-      if (gated) repack(device, c, second, weight, 1);
-      const int rows = gated ? 2 * c.n : c.n;
-      std::vector<std::uint16_t> out(static_cast<std::size_t>(rows * c.k));
-      auto* const to = static_cast<std::uint16_t*>(device.allocate(out.size() * 2, "rows"));
-      with_gemm_shape(format, type, GemmTile::kNarrow, [&]<class S>() {
-        launch<gemm_unpack_kernel<S::kFormat, S::kHalf>>(
-            device.stream(), {.grid_x = gemm_unpack_grid(format, c.n, c.k, gated), .threads = kGemmUnpackThreads},
-            GemmUnpackArgs{weight, c.n, c.k, gated, to});
-      });
-      for (const auto& f : device.take_findings())
-        ADD_FAILURE() << kind_name(f.kind) << " at " << f.where << ": " << f.what;
-      device.download(out.data(), to, out.size() * 2);
-      for (int i = 0; i < rows * c.k; ++i) {
-        const int row = i / c.k, k = i % c.k;
-        const double want = row < c.n ? first.weight(row, k) : second.weight(row - c.n, k);
-        ASSERT_EQ(out[static_cast<std::size_t>(i)], to_half(type, static_cast<float>(want)))
-            << name_of(c) << " " << row << " " << k;
-      }
+    GemmCase c;
+    c.format = format;
+    c.type = type;
+    c.n = 21;
+    c.k = gemm_layout(format).block == 256 ? 512 : 96;
+    Device device({.threads = Order::kRandom});
+    const FileMatrix matrix(format, kGate, c.n, c.k);
+    const std::byte* const weight = packed(device, c, matrix);
+    auto* const to = test::room<std::uint16_t>(device, static_cast<std::size_t>(c.n * c.k), "rows");
+    with_gemm_shape(format, type, GemmTile::kNarrow, [&]<class S>() {
+      launch<gemm_unpack_kernel<S::kFormat, S::kHalf>>(
+          device.stream(), {.grid_x = gemm_unpack_grid(format, c.n, c.k), .threads = kGemmUnpackThreads},
+          GemmUnpackArgs{weight, c.n, c.k, to});
+    });
+    for (const auto& f : device.take_findings()) ADD_FAILURE() << kind_name(f.kind) << " at " << f.where << ": " << f.what;
+    const std::vector<std::uint16_t> out = test::downloaded(device, to, static_cast<std::size_t>(c.n * c.k));
+    for (int i = 0; i < c.n * c.k; ++i) {
+      ASSERT_EQ(out[static_cast<std::size_t>(i)], to_half(type, static_cast<float>(matrix.weight(i / c.k, i % c.k))))
+          << name_of(c) << " " << i / c.k << " " << i % c.k;
     }
   }
 }
