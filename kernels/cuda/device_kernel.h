@@ -1,4 +1,4 @@
-// A kernel as both devices launch it: `kernel<rms_norm_kernel<Half::kBF16>>()`. Its name is the symbol that nvcc gives the
+// A kernel as both devices launch it: `kernel<norm_kernel<Half::kBF16>>()`. Its name is the symbol that nvcc gives the
 // same instance: both compilers mangle by one ABI, and the host's is asked for its own. Any thread.
 #pragma once
 

@@ -1,9 +1,8 @@
 // From the packed units of gemm.h back to rows of 16-bit numbers, for a library's matrix product over many rows of x: each
-// weight is scale * code (+ minimum) in f32, rounded once more to 16 bits. A thread makes eight numbers of a row.
+// weight of gemm_unit.cuh is rounded once more to 16 bits. A thread makes eight numbers of a row.
 #pragma once
 
-#include "cuda/gemm.h"
-#include "cuda/prelude.cuh"
+#include "cuda/gemm_unit.cuh"
 
 namespace barg::cuda {
 
@@ -20,88 +19,36 @@ constexpr std::int32_t gemm_unpack_grid(GemmFormat f, std::int32_t n, std::int32
   return gemm_tiles(n, false) * gemm_layout(f).units(k);
 }
 
+/// Columns 8 chunk .. 8 chunk + 7 of a row of the unit.
 template <GemmFormat F, Half T>
-class GemmUnpack {
- public:
-  static constexpr int kColumns = gemm_layout(F).columns, kBytes = gemm_layout(F).bytes();
-
-  /// Columns 8 chunk .. 8 chunk + 7 of the row in the unit.
-  BARG_DEVICE GemmUnpack(const std::byte* unit, int row, int chunk)
-      : unit_(unit), row_(row), step_(chunk / 2), r_(row % 2 + chunk % 2 * 2) {
-    if constexpr (kCodeWords != 8) load_scale();
-  }
-
-  BARG_DEVICE Vec16 numbers() const {
-    Vec16 v;
-    BARG_UNROLL
-    for (int t = 0; t < 4; ++t) {
-      const int lane = row_ / 2 * 4 + t;
-      if constexpr (kCodeWords == 8) {
-        v.x[t] = word((step_ * 32 + lane) * 4 + r_);
-      } else {
-        v.x[t] = pack2<T>(weight(lane, 0), weight(lane, 1));
-      }
-    }
-    return v;
-  }
-
- private:
-  static constexpr int kCodeWords = gemm_layout(F).code_words, kScaleWords = gemm_layout(F).scale_words;
-  static constexpr int kHigh = gemm_layout(F).high_at() / 4;
-  static constexpr int kScales = gemm_layout(F).scales_at() / 4;
-  static constexpr int kSupers = gemm_layout(F).supers_at() / 4;
-
-  BARG_DEVICE std::uint32_t word(int i) const { return reinterpret_cast<const std::uint32_t*>(unit_)[i]; }
-  static BARG_DEVICE float half(std::uint32_t pair, int i) {
-    return half_to_float(static_cast<std::uint16_t>(pair >> 16 * i));
-  }
-
-  BARG_DEVICE void load_scale() {
-    const int g = row_ / 2, i = row_ % 2;
-    const std::uint32_t w = word(kScales + step_ / 2 * kScaleWords * 8 + g);
-    if constexpr (F == GemmFormat::kQ6_K) {
-      scale_ = half(word(kSupers + g), i) * static_cast<float>(static_cast<std::int8_t>(w >> (8 * i + step_ % 2 * 16)));
-    } else if constexpr (F == GemmFormat::kQ4_K) {
-      const std::uint32_t d = word(kSupers + row_);
-      scale_ = half(d, 0) * static_cast<float>(w >> 8 * i & 255u);
-      minimum_ = -(half(d, 1) * static_cast<float>(w >> (16 + 8 * i) & 255u));
+BARG_DEVICE Vec16 gemm_unpacked(const GemmUnit<F>& unit, int row, int chunk) {
+  const int step = chunk / 2, r = row % 2 + chunk % 2 * 2;
+  const GemmFactor factor = unit.factor(row, step);
+  Vec16 v;
+  BARG_UNROLL
+  for (int t = 0; t < 4; ++t) {
+    const int lane = row / 2 * 4 + t;
+    const std::uint32_t* const codes = unit.codes(step, lane);
+    if constexpr (GemmUnit<F>::kPlain) {
+      v.x[t] = codes[r];
     } else {
-      scale_ = half(w, i);
-      if constexpr (F == GemmFormat::kQ4_1) minimum_ = half(word(kScales + (step_ / 2 * 2 + 1) * 8 + g), i);
+      const std::uint32_t high = unit.high(step, lane);
+      v.x[t] = pack2<T>(unit.number(factor, codes, high, step, r, 0), unit.number(factor, codes, high, step, r, 1));
     }
   }
-
-  BARG_DEVICE float weight(int lane, int h) const {
-    if constexpr (F == GemmFormat::kQ8_0) {
-      const std::uint32_t w = word((step_ / 2 * 32 + lane) * 4 + step_ % 2 * 2 + r_ / 2);
-      return scale_ * static_cast<float>(static_cast<std::int8_t>(w >> 8 * (r_ % 2 + 2 * h)));
-    } else {
-      int code = static_cast<int>(word((step_ / 2 * 32 + lane) * 2 + step_ % 2) >> (4 * r_ + 16 * h) & 15u);
-      if constexpr (F == GemmFormat::kQ4_0) code -= 8;
-      if constexpr (F == GemmFormat::kQ6_K) {
-        const std::uint32_t high = word(kHigh + step_ / 2 * 32 + lane) >> (2 * (step_ % 2 * 4 + r_) + 16 * h) & 3u;
-        code += static_cast<int>(high << 4) - 32;
-      }
-      const float product = scale_ * static_cast<float>(code);
-      return F == GemmFormat::kQ4_1 || F == GemmFormat::kQ4_K ? product + minimum_ : product;
-    }
-  }
-
-  const std::byte* unit_;
-  int row_, step_, r_;
-  float scale_ = 0, minimum_ = 0;
-};
+  return v;
+}
 
 template <GemmFormat F, Half T>
 BARG_KERNEL gemm_unpack_kernel(GemmUnpackArgs p) {
-  constexpr int kColumns = GemmUnpack<F, T>::kColumns, kBytes = GemmUnpack<F, T>::kBytes;
+  constexpr int kColumns = GemmUnit<F>::kColumns;
   const int units = (p.k + kColumns - 1) / kColumns, tile = block_x() / units, unit = block_x() % units;
-  const std::byte* const from = p.weight + static_cast<std::int64_t>(block_x()) * kBytes;
+  const GemmUnit<F> from(p.weight + static_cast<std::int64_t>(block_x()) * GemmUnit<F>::kBytes);
   for (int i = thread_id(); i < kGemmTileRows * kColumns / 8; i += kGemmUnpackThreads) {
     const int row = i % kGemmTileRows, chunk = i / kGemmTileRows, column = unit * kColumns + 8 * chunk;
     const int to = tile * kGemmTileRows + row;
     if (to >= p.n || column >= p.k) continue;
-    store16(p.rows + static_cast<std::int64_t>(to) * p.k + column, GemmUnpack<F, T>(from, row, chunk).numbers());
+    store16(p.rows + static_cast<std::int64_t>(to) * p.k + column, gemm_unpacked<F, T>(from, row, chunk));
   }
 }
 

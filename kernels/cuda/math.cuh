@@ -1,5 +1,5 @@
 // Elementary functions of kernels and the conversions that the device has no instruction for, in operations that the
-// host's twins round alike: device and emulated device get the same bits, and exp() and float_to_f8() those of
+// host's twins round alike: device and emulated device get the same bits, and exp(), sin_cos() and float_to_f8() those of
 // kernels/math.h, which the CPU's kernels use.
 #pragma once
 
@@ -50,6 +50,30 @@ BARG_DEVICE float exp(float x) {
   const float s1 = bits_float(static_cast<std::uint32_t>(n1 + 127) << 23);
   const float s2 = bits_float(static_cast<std::uint32_t>(n2 + 127) << 23);
   return y * s1 * s2;
+}
+
+/// sin and cos of 0 <= x < 2^31 * pi, to the bit those of ops::sin_cos.
+BARG_DEVICE void sin_cos(double x, float* sin, float* cos) {
+  const auto k = static_cast<std::int64_t>(x * 6.36619772367581382433e-01 + 0.5);  // of a positive number, the floor
+  const auto turns = static_cast<double>(k);
+  const double r = (x - turns * 1.57079632673412561417e+00) - turns * 6.07710050650619224932e-11;
+  const double z = r * r;
+  double s = z * 1.58969099521155010221e-10 + -2.50507602534068634195e-08;
+  s = z * s + 2.75573137070700676789e-06;
+  s = z * s + -1.98412698298579493134e-04;
+  s = z * s + 8.33333333332248946124e-03;
+  s = z * s + -1.66666666666666324348e-01;
+  s = r + r * z * s;
+  double c = z * -1.13596475577881948265e-11 + 2.08757232129817482790e-09;
+  c = z * c + -2.75573143513906633035e-07;
+  c = z * c + 2.48015872894767294178e-05;
+  c = z * c + -1.38888888888741095749e-03;
+  c = z * c + 4.16666666666666019037e-02;
+  c = 1.0 - 0.5 * z + z * z * c;
+  const bool odd = (k & 1) != 0;
+  const double up = odd ? c : s, along = odd ? s : c;
+  *sin = static_cast<float>((k & 2) != 0 ? -up : up);
+  *cos = static_cast<float>(((k + 1) & 2) != 0 ? -along : along);
 }
 
 /// To e4m3fn, nearest even; beyond 448 it gives 448. REQUIRES no NaN.

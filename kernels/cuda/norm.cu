@@ -2,7 +2,7 @@
 
 namespace barg::cuda {
 
-template __global__ void rms_norm_kernel<Half::kF16>(RmsNormArgs);
-template __global__ void rms_norm_kernel<Half::kBF16>(RmsNormArgs);
+template __global__ void norm_kernel<Half::kF16>(NormArgs);
+template __global__ void norm_kernel<Half::kBF16>(NormArgs);
 
 }  // namespace barg::cuda

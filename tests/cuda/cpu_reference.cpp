@@ -109,6 +109,20 @@ std::vector<float> embedded(std::uint32_t type, const std::vector<std::byte>& ta
   return out;
 }
 
+std::pair<std::vector<float>, std::vector<float>> rope_angles(const std::vector<float>& frequencies, float scale,
+                                                              const Ids& positions) {
+  std::vector<float> cos(positions.size() * frequencies.size()), sin(cos.size());
+  ops::CpuDevice device({.threads = 1, .isa = ops::Isa::kScalar});
+  device.ops().rope_angles(device.stream(), {.frequencies = frequencies.data(),
+                                             .count = static_cast<std::int32_t>(frequencies.size()),
+                                             .scale = scale,
+                                             .positions = positions.data(),
+                                             .rows = static_cast<std::int32_t>(positions.size()),
+                                             .cos = cos.data(),
+                                             .sin = sin.data()});
+  return {std::move(cos), std::move(sin)};
+}
+
 void answer(Choice& c) {
   c.log_min_p = c.min_p > 0 ? runtime::exact_log(static_cast<double>(c.min_p)) : -std::numeric_limits<double>::infinity();
   c.position = static_cast<std::uint32_t>(c.prompt.size() + c.outputs.size());

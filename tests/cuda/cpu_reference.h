@@ -13,6 +13,10 @@ namespace barg::cuda::cpu {
 std::vector<float> embedded(std::uint32_t type, const std::vector<std::byte>& table, int vocab, int dim,
                             const std::vector<std::int32_t>& ids, float scale);
 
+/// cos and sin, [positions, frequencies], by the CPU's `rope_angles`.
+std::pair<std::vector<float>, std::vector<float>> rope_angles(const std::vector<float>& frequencies, float scale,
+                                                              const std::vector<std::int32_t>& positions);
+
 using Ids = std::vector<std::int32_t>;
 
 /// One choice: what is asked, and what the CPU's sampler answers.

@@ -1,0 +1,2 @@
+// These kernels are no templates: including them defines them.
+#include "cuda/rope_angles.cuh"
