@@ -641,15 +641,17 @@ struct AllReduceParams {
 
 /// What not every table can do. A model that needs more than its table has is refused by name.
 enum Feature : std::uint32_t {
-  kFeatureNorms = 1,        ///< norm, add_scaled, scale_rows
+  kFeatureNorms = 1,        ///< norm (kRms), add_scaled
   kFeatureActivations = 2,  ///< other activations than silu
-  kFeatureSoftcap = 4,      ///< AttentionParams::softcap, scale_logits
+  kFeatureSoftcap = 4,      ///< AttentionParams::softcap, ScaleLogitsParams::softcap
   kFeatureExperts = 8,      ///< route, experts, row_gate
   kFeatureLatent = 16,      ///< stacked_linear, latent_write, latent_attention
   kFeatureSinks = 32,       ///< AttentionParams::sinks
   kFeatureRecurrent = 64,   ///< conv1d, delta_net, mamba2, gated_norm, sigmoid_mul
   kFeatureStreams = 128,    ///< predict_streams, correct_streams, match_magnitude, cut_gate
-  kFeatureHostMemory = 512,  ///< a step's buffers lie in memory that whoever calls may read and write too
+  kFeatureLogitScale = 2048,  ///< scale_logits
+  kFeatureHostMemory = 512,  ///< a step's buffers lie in memory that whoever calls may read and write too; scale_rows
+  kFeatureLayerNorm = 1024,  ///< NormKind::kLayer, NormParams::bias
 };
 
 struct OpTable {

@@ -37,7 +37,7 @@ inline constexpr int kQuantBlock = 32;  ///< weights per scale
 inline constexpr int kHalfBlock = 16;   ///< activations per scale: two for each block of weights
 inline constexpr int kMaxHeadDim = 512;
 inline constexpr const char* kLayoutId = "cpu-k_dt-v_td-1";
-inline constexpr std::uint32_t kFeatures = kFeatureHostMemory | kFeatureNorms | kFeatureActivations | kFeatureSoftcap |
+inline constexpr std::uint32_t kFeatures = kFeatureHostMemory | kFeatureLayerNorm | kFeatureLogitScale | kFeatureNorms | kFeatureActivations | kFeatureSoftcap |
                                            kFeatureExperts | kFeatureLatent | kFeatureSinks |
                                            kFeatureRecurrent | kFeatureStreams;
 

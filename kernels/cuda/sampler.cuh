@@ -11,68 +11,13 @@
 // Logarithms of probabilities are those of the raw row: the sum is exact in those units, then rounded.
 #pragma once
 
+#include "cuda/sampler.h"
 #include "cuda/sampler_math.cuh"
 
 namespace barg::cuda {
 
-inline constexpr int kSampleThreads = 512;
 inline constexpr int kSampleWarps = kSampleThreads / 32;
 inline constexpr int kSampleListed = 2048;   ///< tokens that are listed in shared memory
-inline constexpr int kMaxTopLogprobs = 20;
-
-struct SampleBias {
-  TokenId id;
-  float value;
-};
-
-/// How one row's token is chosen. Pointers are of the device's memory.
-struct SampleRow {
-  /// [V] or nullptr: how often each token is in the output, and kInPrompt; the chosen one is counted.
-  std::uint32_t* counts;
-  /// Bit id % 32 of word id / 32, [ceil(V / 32)], or nullptr for all: those that may be chosen, and of these the ones to
-  /// choose among again if what was chosen is not one of them (what an output can still be completed with).
-  const std::uint32_t* mask;
-  const std::uint32_t* fits;
-  const SampleBias* biases;  ///< by ascending id; equal ids are added in their order
-  std::int32_t num_biases;
-  std::int32_t top_k;  ///< 0: off
-  std::uint64_t seed;
-  double log_min_p;  ///< natural logarithm of min_p, by exact_log; -infinity: off
-  std::uint32_t choice, position;
-  float temperature;  ///< 0: the largest
-  float top_p;        ///< 1: off
-  float repetition, frequency, presence;  ///< 1, 0, 0: off. With others: counts
-  TokenId forced;             ///< kNoToken, or what is taken whatever the logits say
-  std::int32_t top_logprobs;  ///< alternatives to report, at most kMaxTopLogprobs; -1: no logarithms at all
-};
-inline constexpr std::uint32_t kInPrompt = 0x80000000u;
-
-enum class SampleStatus : std::int32_t {
-  kChosen,
-  kNotFinite,  ///< the row has a NaN or +infinity, or nothing above -infinity
-  kNothing,    ///< no token survives the masks
-};
-
-struct SampledToken {
-  TokenId id;  ///< kNoToken unless kChosen
-  SampleStatus status;
-  std::int32_t for_length;  ///< 1: chosen again, among `fits`
-  std::int32_t rank;        ///< among all of the raw row, 1 = most likely; with logarithms
-  float logprob;            ///< with logarithms
-};
-
-struct SampleArgs {
-  const float* logits;  ///< [R, V], row stride `stride` floats, a multiple of 4; 16-byte aligned
-  std::int64_t stride;
-  std::int32_t vocab;     ///< V
-  float* scratch;         ///< [R, stride], used by rows with biases; nullptr where there are none
-  const SampleRow* rows;  ///< [R]
-  SampledToken* out;      ///< [R]
-  TokenId* ids;           ///< [R] or nullptr: the token, or 0, so that a step behind this one may run
-  TokenId* top_ids;       ///< [R, kMaxTopLogprobs], descending; nullptr if no row wants them
-  float* top_logprobs;    ///< the same
-};
-
 /// Place of bin `b` of 256: eight that follow one another are a lane's, and lanes' bins lie in different banks.
 BARG_DEVICE constexpr int bin_at(int b) { return b + b / 8; }
 inline constexpr int kSampleBins = 256 + 32;
@@ -117,7 +62,7 @@ class SampleRun {
     to.for_length = out.for_length;
     to.rank = out.rank;
     to.logprob = out.logprob;
-    if (p_.ids != nullptr) p_.ids[block_x()] = out.id == kNoToken ? 0 : out.id;
+    if (row_.chosen != nullptr) *row_.chosen = out.id == kNoToken ? 0 : out.id;
     if (out.id != kNoToken && row_.counts != nullptr) row_.counts[out.id] += 1;
   }
 
@@ -571,18 +516,6 @@ BARG_KERNEL sample_kernel(SampleArgs p) {
   BARG_SHARED(SampleShared, shared, 1);
   SampleRun(p, shared[0]).run();
 }
-
-/// The counts of a sequence from scratch: of one that starts, goes on after preemption, or takes back outputs.
-struct SampleCounts {
-  std::uint32_t* counts;  ///< [V], 16-byte aligned
-  const TokenId* prompt;  ///< distinct ids below V, or none
-  const TokenId* outputs; ///< in any number
-  std::int32_t num_prompt, num_outputs;
-};
-struct SampleCountsArgs {
-  const SampleCounts* sequences;  ///< a block each
-  std::int32_t vocab;
-};
 
 BARG_KERNEL sample_counts_kernel(SampleCountsArgs p) {
   const SampleCounts& s = p.sequences[block_x()];

@@ -1,4 +1,4 @@
-// Linked where the kernels have no hooks.
+// In a program without hooks.cpp the linker takes this: the kernels have no hooks.
 #include "emu/emu.h"
 
 namespace barg::emu {

@@ -133,7 +133,7 @@ ModelBenchReport head_of(const model::ModelFiles& files, const runtime::LoadedRu
   report.stored = files.quantisation_summary();
   report.digest = info.model_digest;
   report.numerics = info.numerics_id;
-  report.isa = loaded.isa;
+  report.isa = loaded.device;
   report.recipe = recipe_name(loaded.plan.recipe);
   report.kv_dtype = dtype_name(loaded.plan.kv_dtype);
   report.weight_bytes = loaded.plan.weight_bytes;
@@ -160,7 +160,7 @@ Result<ModelBenchReport> run_model_bench(const ModelBenchOptions& options, const
     return std::unexpected(ok.error());
 
   if (hooks.begin) hooks.begin("limits");
-  report.limits = measure_limits(loaded->isa, loaded->threads, options.limits_seconds);
+  report.limits = measure_limits(loaded->device, loaded->threads, options.limits_seconds);
   for (ModelBenchRow& row : rows) {
     if (hooks.begin) hooks.begin(row.test);
     if (auto ok = driver.fill(row.depth, row.batch); !ok) return std::unexpected(ok.error());
@@ -169,7 +169,7 @@ Result<ModelBenchReport> run_model_bench(const ModelBenchOptions& options, const
   }
   if (hooks.begin) hooks.begin("limits");
   report.limits_agreement =
-      merge_limits(report.limits, measure_limits(loaded->isa, loaded->threads, options.limits_seconds));
+      merge_limits(report.limits, measure_limits(loaded->device, loaded->threads, options.limits_seconds));
   for (ModelBenchRow& row : report.rows) {
     const double seconds = static_cast<double>(row.tokens) * row.batch / row.median;
     row.bandwidth = bandwidth_share(row.work, report.limits, seconds);

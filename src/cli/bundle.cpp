@@ -156,7 +156,7 @@ Result<Bundle> open_bundle(const Config& config, const LoadWatch& watch,
   if (!loaded) return std::unexpected(with_path(loaded.error(), config.model.path));
   out.plan = std::move(loaded->plan);
   watch.done("weights", std::string("recipe ") + recipe_name(out.plan.recipe) + ", " +
-                            show_size(out.plan.weight_bytes) + " resident, kernels " + loaded->isa + ", " +
+                            show_size(out.plan.weight_bytes) + " resident, kernels " + loaded->device + ", " +
                             std::to_string(loaded->threads) + " threads");
 
   if (config.model.generation_config == "auto") {

@@ -108,17 +108,15 @@ Result<void> check_features(const DecoderSpec& s, const ops::OpTable& ops) {
     const char* what;
   };
   const Need needs[] = {
-      {ops::kFeatureNorms,
-       s.norm.kind != ops::NormKind::kRms || s.norm.bias || s.qk_norm != QkNorm::kNone || !adds_directly(s) ||
-           s.query_scale.beta != 0,
-       "norms or residual scales"},
+      {ops::kFeatureNorms, s.qk_norm != QkNorm::kNone || !adds_directly(s), "norms or residual scales"},
+      {ops::kFeatureLayerNorm, s.norm.kind != ops::NormKind::kRms || s.norm.bias, "layer norms"},
       {ops::kFeatureNorms, s.latent.kv_rank > 0, "norms of parts of rows"},
       {ops::kFeatureExperts, s.experts.count > 0, "experts"},
       {ops::kFeatureLatent, s.latent.kv_rank > 0, "latent attention"},
       {ops::kFeatureSinks, s.sinks, "attention with sinks"},
       {ops::kFeatureActivations, s.activation != ops::Activation::kSilu, "an activation"},
-      {ops::kFeatureSoftcap, s.attention_softcap > 0 || s.logit_softcap > 0 || s.logit_scale != 1,
-       "soft caps or logit scales"},
+      {ops::kFeatureSoftcap, s.attention_softcap > 0 || s.logit_softcap > 0, "soft caps"},
+      {ops::kFeatureLogitScale, s.logit_scale != 1 || s.layer_scale, "logit scales"},
       {ops::kFeatureRecurrent, s.recurrent.kernel > 0 || s.attention_gate, "recurrent layers"},
       {ops::kFeatureSoftcap, s.layer_scale || s.streams.count > 1, "scaled streams"},
       {ops::kFeatureHostMemory, s.query_scale.beta != 0, "scaled queries"},

@@ -12,6 +12,7 @@
 #include "cpu/cpu.h"
 #include "model/decoder.h"
 #include "runtime/cpu_runner.h"
+#include "runtime/cuda_runner.h"
 #include "runtime/kv_memory.h"
 #include "store/tier_spec.h"
 
@@ -53,6 +54,19 @@ struct Choices {
   Recipe recipe;
   DType kv_dtype;
   ops::Isa isa;
+  /// Of numerics_id().
+  std::string arithmetic, device_class;
+
+  std::string numerics() const { return numerics_id(arithmetic, kv_dtype, device_class); }
+};
+
+/// Where a model runs: its operations, and the memory that they work in.
+struct BackEnd {
+  const ops::OpTable& ops;
+  ops::Stream& stream;
+  model::Memory& memory;
+  std::uint64_t available;  ///< bytes that may still be allocated there
+  std::int64_t pool_percent = KvPoolSpec{}.percent;
 };
 
 Result<Choices> choose(const Config& config, const model::ModelFiles& files) {
@@ -81,8 +95,11 @@ Result<Choices> choose(const Config& config, const model::ModelFiles& files) {
   }
   Choices c{.recipe = recipe->value_or(files.is_quantised() ? Recipe::kInt8 : Recipe::kF32),
             .kv_dtype = DType::kF32,
-            .isa = *isa};
+            .isa = *isa,
+            .arithmetic = {},
+            .device_class = "cpu"};
   c.kv_dtype = dtype->value_or(c.recipe == Recipe::kF32 ? DType::kF32 : DType::kF16);
+  c.arithmetic = recipe_name(c.recipe);
   return c;
 }
 
@@ -110,15 +127,20 @@ Result<std::uint64_t> tier_memory(const Config& config) {
   return dram > 0 ? dram : store::StackOptions{}.staging_bytes;
 }
 
+/// Of this process, without what the tiers take.
+Result<std::uint64_t> host_memory_left(const Config& config) {
+  const auto tiers = tier_memory(config);
+  if (!tiers) return std::unexpected(tiers.error());
+  const std::uint64_t available = available_memory();
+  return available - std::min(available, *tiers);
+}
+
 Result<MemoryPlan> plan_with(const Config& config, const model::ModelFiles& files, const Choices& choices,
-                             const ops::OpTable& ops) {
+                             const ops::OpTable& ops, std::uint64_t available, std::int64_t pool_percent) {
   const auto spec = files.spec();
   if (!spec) return std::unexpected(spec.error());
   const auto weights = model::Decoder::weight_bytes(files, ops, choices.recipe);
   if (!weights) return std::unexpected(weights.error());
-  const auto tiers = tier_memory(config);
-  if (!tiers) return std::unexpected(tiers.error());
-  const std::uint64_t available = available_memory();
   const std::int32_t rows = std::max(config.scheduler.max_num_batched_tokens, 1);
   const ModelShape shape{.groups = model::layer_groups(*spec),
                          .max_position = spec->max_positions,
@@ -127,8 +149,9 @@ Result<MemoryPlan> plan_with(const Config& config, const model::ModelFiles& file
                          .workspace_bytes = model::Decoder::workspace_bytes(*spec, ops, choices.recipe, rows),
                          .hidden = spec->hidden,
                          .logits_dim = spec->generates() ? spec->vocab_rows : 0};
-  return plan_memory(config, choices.recipe, shape, pool_spec(config, choices, shape.groups, ops),
-                     available - std::min(available, *tiers));
+  KvPoolSpec pool = pool_spec(config, choices, shape.groups, ops);
+  pool.percent = pool_percent;
+  return plan_memory(config, choices.recipe, shape, pool, available);
 }
 
 void add_field(Sha256& h, std::string_view value) {
@@ -144,11 +167,11 @@ void add_number(Sha256& h, T value) {
 
 /// Everything a KV block's bytes depend on but the tokens: equal roots mean exchangeable blocks.
 std::string key_root(const Digest& weights, const MemoryPlan& plan, const model::DecoderSpec& spec,
-                     const char* layout) {
+                     const std::string& numerics, const char* layout) {
   Sha256 h;
   add_field(h, "barg kv root 3");
   add_field(h, {reinterpret_cast<const char*>(weights.data()), weights.size()});
-  add_field(h, numerics_id(plan.recipe, plan.kv_dtype));
+  add_field(h, numerics);
   add_field(h, layout);
   add_field(h, dtype_name(plan.kv_dtype));
   add_number(h, plan.block_tokens);
@@ -183,7 +206,7 @@ EmbeddingInfo embedding_info(const model::DecoderSpec& spec) {
 }
 
 RunnerInfo make_info(const MemoryPlan& plan, const model::DecoderSpec& spec, const VocabData& vocab,
-                     std::int32_t vocab_size) {
+                     const std::string& numerics, std::int32_t vocab_size) {
   RunnerInfo info{.groups = model::layer_groups(spec),
                   .num_blocks = plan.num_blocks,
                   .block_bytes = plan.block_bytes,
@@ -193,7 +216,7 @@ RunnerInfo make_info(const MemoryPlan& plan, const model::DecoderSpec& spec, con
                   .max_rows = plan.max_rows,
                   .vocab_size = spec.vocab_rows,
                   .end_ids = {},
-                  .numerics_id = numerics_id(plan.recipe, plan.kv_dtype),
+                  .numerics_id = numerics,
                   .model_digest = {},
                   .embedding = embedding_info(spec),
                   .key_root = {}};
@@ -203,7 +226,7 @@ RunnerInfo make_info(const MemoryPlan& plan, const model::DecoderSpec& spec, con
   return info;
 }
 
-Result<KvMemory> make_kv(const MemoryPlan& plan, const std::vector<model::LayerGroup>& groups) {
+Result<KvMemory> make_kv(const MemoryPlan& plan, const std::vector<model::LayerGroup>& groups, model::Memory& memory) {
   std::vector<KvMemory::GroupSpec> specs;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const std::int64_t heads = static_cast<std::int64_t>(groups[g].layers.size()) * groups[g].num_kv_heads;
@@ -213,29 +236,32 @@ Result<KvMemory> make_kv(const MemoryPlan& plan, const std::vector<model::LayerG
                      .head_bytes = recurrent ? 0 : plan.block_bytes[g] / heads,
                      .block_tokens = plan.group_tokens[g]});
   }
-  return KvMemory::create(specs, plan.kv_dtype);
+  return KvMemory::create(specs, plan.kv_dtype, memory);
 }
 
-Result<LoadedRunner> load(const Config& config, const model::ModelFiles& files, const LoadOptions& options) {
-  const auto choices = choose(config, files);
-  if (!choices) return std::unexpected(choices.error());
-  auto device = std::make_unique<ops::CpuDevice>(
-      ops::CpuOptions{.threads = config.runtime.threads, .isa = choices->isa});
-  auto plan = plan_with(config, files, *choices, device->ops());
+/// What a runner is made of, on whatever back end.
+struct Loaded {
+  RunnerInfo info;
+  MemoryPlan plan;
+  std::unique_ptr<model::Decoder> decoder;
+  KvMemory kv;
+};
+
+Result<Loaded> load_on(const BackEnd& on, const Choices& choices, const Config& config, const model::ModelFiles& files,
+                       const LoadOptions& options) {
+  auto plan = plan_with(config, files, choices, on.ops, on.available, on.pool_percent);
   if (!plan) return std::unexpected(plan.error());
   const auto spec = files.spec();
   if (!spec) return std::unexpected(spec.error());
   const auto vocab = files.vocab();
   if (!vocab) return std::unexpected(vocab.error());
-
-  CpuRunnerParts parts{.info = make_info(*plan, *spec, *vocab, options.vocab_size),
-                       .plan = *plan,
-                       .device = std::move(device),
-                       .decoder = nullptr,
-                       .kv = {}};
+  Loaded out{.info = make_info(*plan, *spec, *vocab, choices.numerics(), options.vocab_size),
+             .plan = *plan,
+             .decoder = nullptr,
+             .kv = {}};
   auto ends = end_ids(files, *vocab, spec->vocab_rows, options.end_ids);
   if (!ends) return std::unexpected(ends.error());
-  parts.info.end_ids = std::move(*ends);
+  out.info.end_ids = std::move(*ends);
 
   Digest weights{};
   {
@@ -247,30 +273,123 @@ Result<LoadedRunner> load(const Config& config, const model::ModelFiles& files, 
         options.progress(total == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total));
       };
     }
-    auto decoder =
-        model::Decoder::load(files, parts.device->ops(), parts.device->stream(),
-                             {.recipe = choices->recipe, .context = plan->max_model_len}, progress);
+    auto decoder = model::Decoder::load(
+        files, on.ops, on.stream,
+        {.recipe = choices.recipe, .context = plan->max_model_len, .memory = &on.memory}, progress);
     if (!decoder) return std::unexpected(decoder.error());
-    parts.decoder = std::move(*decoder);
+    out.decoder = std::move(*decoder);
   }
-  parts.info.model_digest = hex(weights);
-  parts.info.key_root = key_root(weights, *plan, parts.decoder->spec(), parts.device->ops().layout_id);
-  auto kv = make_kv(*plan, parts.info.groups);
+  out.info.model_digest = hex(weights);
+  out.info.key_root = key_root(weights, *plan, out.decoder->spec(), choices.numerics(), on.ops.layout_id);
+  auto kv = make_kv(*plan, out.info.groups, on.memory);
   if (!kv) return std::unexpected(kv.error());
-  parts.kv = std::move(*kv);
+  out.kv = std::move(*kv);
+  return out;
+}
 
+Result<LoadedRunner> load_on_cpu(const Config& config, const model::ModelFiles& files, const LoadOptions& options) {
+  const auto choices = choose(config, files);
+  if (!choices) return std::unexpected(choices.error());
+  const auto left = host_memory_left(config);
+  if (!left) return std::unexpected(left.error());
+  auto device = std::make_unique<ops::CpuDevice>(
+      ops::CpuOptions{.threads = config.runtime.threads, .isa = choices->isa});
+  auto loaded = load_on({device->ops(), device->stream(), model::host_memory(), *left}, *choices, config, files, options);
+  if (!loaded) return std::unexpected(loaded.error());
   LoadedRunner out{
-      .runner = nullptr, .plan = *plan, .isa = parts.device->ops().name, .threads = parts.device->threads()};
-  out.runner = std::make_unique<CpuRunner>(std::move(parts));
+      .runner = nullptr, .plan = loaded->plan, .device = device->ops().name, .threads = device->threads()};
+  out.runner = std::make_unique<CpuRunner>(CpuRunnerParts{.info = std::move(loaded->info),
+                                                          .plan = loaded->plan,
+                                                          .device = std::move(device),
+                                                          .decoder = std::move(loaded->decoder),
+                                                          .kv = std::move(loaded->kv)});
+  return out;
+}
+
+/// Of the matrices: whether activations are f16 (where the file's 16-bit matrices are), or bf16.
+cuda::Half activations_of(const model::ModelFiles& files) {
+  bool f16 = false, bf16 = false;
+  for (const model::Tensor& t : files.tensors()) {
+    if (t.shape.size() < 2) continue;
+    f16 = f16 || t.type.dtype == DType::kF16;
+    bf16 = bf16 || t.type.dtype == DType::kBF16;
+  }
+  return f16 && !bf16 ? cuda::Half::kF16 : cuda::Half::kBF16;
+}
+
+Result<Choices> choose_for_cuda(const Config& config, const model::ModelFiles& files, const cuda::DeviceInfo& device) {
+  const auto recipe = look_up(kRecipes, config.model.numerics, "model.numerics");
+  if (!recipe) return std::unexpected(recipe.error());
+  if (*recipe && **recipe != Recipe::kBF16) {
+    return fail(ErrorCode::kInvalidValue,
+                "model.numerics is " + config.model.numerics +
+                    ", which the CUDA back end does not compute: its activations have 16 bits (bf16, or auto)",
+                "model.numerics");
+  }
+  const auto dtype = look_up(kKvDtypes, config.kv.dtype, "kv.dtype");
+  if (!dtype) return std::unexpected(dtype.error());
+  const bool f16 = activations_of(files) == cuda::Half::kF16;
+  const std::string sm = "sm" + std::to_string(10 * device.major + device.minor);
+  return Choices{.recipe = Recipe::kBF16,
+                 .kv_dtype = dtype->value_or(DType::kF16),
+                 .isa = ops::Isa::kAuto,
+                 .arithmetic = f16 ? "f16" : "bf16",
+                 .device_class = "cuda-" + (device.driver_version == 0 ? "emulated" : sm)};
+}
+
+Result<void> check_heads(const model::DecoderSpec& spec, DType kv) {
+  for (const model::LayerGroup& g : model::layer_groups(spec)) {
+    if (g.kind != model::StateKind::kFullAttention && g.kind != model::StateKind::kSlidingWindow) continue;
+    if (const std::string why = cuda::attention_refusal(kv, g.head_dim, spec.num_q_heads, g.num_kv_heads); !why.empty())
+      return fail(ErrorCode::kUnsupported, spec.architecture + ": " + why);
+  }
+  return {};
+}
+
+std::unexpected<Error> failed(const cuda::Status& status) {
+  const bool memory = status.code == cuda::Status::Code::kOutOfMemory;
+  return fail(memory ? ErrorCode::kOutOfMemory : ErrorCode::kInternal, "the CUDA device: " + status.message);
+}
+
+Result<LoadedRunner> load_on_cuda(const Config& config, const model::ModelFiles& files, const LoadOptions& options,
+                                  std::unique_ptr<cuda::Device> device) {
+  // Nobody else wants the device's memory; a part stays for the scratch of kernels.
+  constexpr std::int64_t kPoolPercent = 100;
+  constexpr std::size_t kPlannedPercent = 92;
+  const auto choices = choose_for_cuda(config, files, device->info());
+  if (!choices) return std::unexpected(choices.error());
+  const auto spec = files.spec();
+  if (!spec) return std::unexpected(spec.error());
+  if (!spec->generates()) return fail(ErrorCode::kUnsupported, spec->architecture + ": embedding models run on the CPU");
+  if (auto ok = check_heads(*spec, choices->kv_dtype); !ok) return std::unexpected(ok.error());
+  std::size_t free = 0;
+  if (const cuda::Status status = device->free_bytes(free); !status.ok()) return failed(status);
+  CudaRunnerParts parts;
+  parts.device = std::move(device);
+  if (const cuda::Status status = cuda::Queue::create(*parts.device, parts.queue); !status.ok()) return failed(status);
+  parts.memory = std::make_unique<CudaMemory>(*parts.queue);
+  parts.ops = &cuda::cuda_ops(activations_of(files));
+  auto loaded = load_on({*parts.ops, parts.queue->stream(), *parts.memory, free / 100 * kPlannedPercent, kPoolPercent}, *choices, config, files, options);
+  if (const cuda::Status status = parts.queue->take_status(); !status.ok()) return failed(status);
+  if (!loaded) return std::unexpected(loaded.error());
+  parts.info = std::move(loaded->info);
+  parts.plan = loaded->plan;
+  parts.decoder = std::move(loaded->decoder);
+  parts.kv = std::move(loaded->kv);
+  parts.graphs = options.cuda_graphs;
+  LoadedRunner out{.runner = nullptr, .plan = loaded->plan, .device = parts.device->info().name, .threads = 1};
+  auto runner = CudaRunner::create(std::move(parts));
+  if (!runner) return std::unexpected(runner.error());
+  out.runner = std::move(*runner);
   return out;
 }
 
 }  // namespace
 
-std::string numerics_id(Recipe recipe, DType kv_dtype) {
-  return std::string(recipe_name(recipe)) + "-t" + std::to_string(kTileKeys) + "-s" +
+std::string numerics_id(const std::string& arithmetic, DType kv_dtype, const std::string& device_class) {
+  return arithmetic + "-t" + std::to_string(kTileKeys) + "-s" +
          std::to_string(kSplitKeys) + "-k" + std::to_string(kKernelEpoch) + "-kv" + dtype_name(kv_dtype) +
-         "-cpu";
+         "-" + device_class;
 }
 
 Result<MemoryPlan> plan_memory(const Config& config, const model::ModelFiles& files) {
@@ -278,13 +397,24 @@ Result<MemoryPlan> plan_memory(const Config& config, const model::ModelFiles& fi
   if (!choices) return std::unexpected(choices.error());
   // One thread: the table is wanted, not the workers.
   const ops::CpuDevice device(ops::CpuOptions{.threads = 1, .isa = choices->isa});
-  return plan_with(config, files, *choices, device.ops());
+  const auto left = host_memory_left(config);
+  if (!left) return std::unexpected(left.error());
+  return plan_with(config, files, *choices, device.ops(), *left, KvPoolSpec{}.percent);
 }
 
 Result<LoadedRunner> load_runner(const Config& config, std::shared_ptr<const model::ModelFiles> files,
                                  const LoadOptions& options) {
   try {
-    return load(config, *files, options);
+    return load_on_cpu(config, *files, options);
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorCode::kOutOfMemory, "there is not enough memory to load this model");
+  }
+}
+
+Result<LoadedRunner> load_cuda_runner(const Config& config, std::shared_ptr<const model::ModelFiles> files,
+                                      const LoadOptions& options, std::unique_ptr<cuda::Device> device) {
+  try {
+    return load_on_cuda(config, *files, options, std::move(device));
   } catch (const std::bad_alloc&) {
     return fail(ErrorCode::kOutOfMemory, "there is not enough memory to load this model");
   }

@@ -9,6 +9,7 @@
 
 #include "barg/config.h"
 #include "barg/result.h"
+#include "cuda/device.h"
 #include "model/model_files.h"
 #include "runtime/memory_plan.h"
 #include "runtime/runner.h"
@@ -25,13 +26,14 @@ struct LoadOptions {
   std::int32_t vocab_size = 0;
   /// Ids that end a generation by the tokenizer (Tokenizer::end_ids): beside those of the model's files.
   std::vector<TokenId> end_ids;
+  bool cuda_graphs = true;  ///< decode steps are captured and replayed; the same tokens either way
 };
 
 /// A loaded runner with the plan it was built from.
 struct LoadedRunner {
   std::unique_ptr<Runner> runner;
   MemoryPlan plan;
-  std::string isa;  ///< name of the op table in use, e.g. "cpu-avx2"
+  std::string device;  ///< for people: "cpu-avx2" (the table in use), "NVIDIA H200"
   int threads = 0;
 };
 
@@ -45,8 +47,12 @@ Result<std::unique_ptr<Runner>> make_runner(const Config& config,
                                             std::shared_ptr<const model::ModelFiles> files,
                                             const ProgressFn& progress = {});
 
-/// Names recipe, tile and split, kernel epoch, KV dtype and device class: "int8-t32-s256-k1-kvf16-cpu". Equal
-/// ids and equal weights mean equal bits. Not in it: ISA, threads, block size.
-std::string numerics_id(Recipe recipe, DType kv_dtype);
+/// The same on this device.
+Result<LoadedRunner> load_cuda_runner(const Config& config, std::shared_ptr<const model::ModelFiles> files,
+                                      const LoadOptions& options, std::unique_ptr<cuda::Device> device);
+
+/// Names the arithmetic (a recipe, or the activations' type), tile and split, kernel epoch, KV dtype and device class:
+/// "int8-t32-s256-k1-kvf16-cpu". Equal ids and equal weights mean equal bits. Not in it: ISA, threads, block size.
+std::string numerics_id(const std::string& arithmetic, DType kv_dtype, const std::string& device_class);
 
 }  // namespace barg::runtime

@@ -44,12 +44,14 @@ class Handoff {
     if (wait) spin();
     std::unique_lock lock(mutex_);
     if (wait) ready_.wait(lock, [&] { return closed_ || size_.load(std::memory_order_relaxed) > 0; });
-    const std::size_t size = size_.load(std::memory_order_relaxed);
-    if (size == 0) return std::nullopt;
-    std::optional<T> value(std::move(slots_[first_]));
-    first_ = (first_ + 1) % slots_.size();
-    size_.store(size - 1, std::memory_order_relaxed);
-    return value;
+    return take();
+  }
+
+  /// The oldest value, if there is one by then.
+  std::optional<T> pop_within(std::chrono::microseconds time) {
+    std::unique_lock lock(mutex_);
+    ready_.wait_for(lock, time, [&] { return closed_ || size_.load(std::memory_order_relaxed) > 0; });
+    return take();
   }
 
   void close() {
@@ -61,6 +63,16 @@ class Handoff {
   }
 
  private:
+  /// REQUIRES mutex_.
+  std::optional<T> take() {
+    const std::size_t size = size_.load(std::memory_order_relaxed);
+    if (size == 0) return std::nullopt;
+    std::optional<T> value(std::move(slots_[first_]));
+    first_ = (first_ + 1) % slots_.size();
+    size_.store(size - 1, std::memory_order_relaxed);
+    return value;
+  }
+
   void spin() const {
     if (spin_.count() == 0 || size_.load(std::memory_order_acquire) > 0) return;
     const auto end = std::chrono::steady_clock::now() + spin_;

@@ -150,12 +150,13 @@ Result<void> check_options(const Config& c) {
 }
 
 /// Rule 1 for memory_bytes = 0.
-Result<std::uint64_t> automatic_pool(const MemoryPlan& plan, const Layout& layout, std::int64_t max_seqs) {
+Result<std::uint64_t> automatic_pool(const MemoryPlan& plan, const Layout& layout, std::int64_t max_seqs,
+                                     std::int64_t percent) {
   const std::uint64_t fixed =
       plan.weight_bytes + plan.activation_bytes + plan.workspace_bytes + plan.logits_bytes;
   const std::uint64_t full = layout.bytes(plan.max_model_len, true) * static_cast<std::uint64_t>(max_seqs);
   const std::uint64_t left = plan.available_bytes > fixed ? plan.available_bytes - fixed : 0;
-  const std::uint64_t allowed = std::min(plan.available_bytes / 5 * 2, left);
+  const std::uint64_t allowed = std::min(plan.available_bytes / 100 * static_cast<std::uint64_t>(percent), left);
   if (allowed < layout.bytes(2 * layout.block_tokens)) {
     return fail(ErrorCode::kOutOfMemory,
                 "the model needs " + mib(fixed) + " and its smallest KV pool " +
@@ -214,7 +215,7 @@ Result<MemoryPlan> plan_memory(const Config& config, Recipe recipe, const ModelS
   }
   std::uint64_t pool = config.kv.memory_bytes;
   if (pool == 0) {
-    auto automatic = automatic_pool(plan, layout, config.scheduler.max_num_seqs);
+    auto automatic = automatic_pool(plan, layout, config.scheduler.max_num_seqs, kv.percent);
     if (!automatic) return std::unexpected(automatic.error());
     pool = *automatic;
   }

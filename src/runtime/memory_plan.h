@@ -47,6 +47,7 @@ struct KvPoolSpec {
   DType dtype = DType::kF16;
   std::int32_t block_tokens = 16;
   std::vector<std::int64_t> head_bytes;  ///< per group: K plus V plane of one head in one block
+  std::int64_t percent = 40;             ///< of what is available, at most, if nobody says how large the pool is
 };
 
 struct MemoryPlan {

@@ -60,7 +60,7 @@ std::vector<std::byte> random_table(const EmbedCase& c) {
 
 template <GemmFormat F>
 void launch_embed(Device& device, const EmbedCase& c, const EmbedResult& r, EmbedArgs args) {
-  const GemmRepackArgs repack{test::uploaded(device, r.table, "file"), c.vocab, c.dim, const_cast<std::byte*>(args.weight), 0, 1};
+  const GemmRepackArgs repack{test::uploaded(device, r.table, "file"), c.vocab, c.dim, const_cast<std::byte*>(args.weight), 0};
   const LaunchShape shape{.grid_x = gemm_repack_grid(F, c.vocab, c.dim), .threads = kGemmRepackThreads};
   launch<gemm_repack_kernel<F>>(device.stream(), shape, repack);
   device.set_fault(c.fault);
@@ -73,7 +73,7 @@ EmbedResult run_embed(const EmbedCase& c) {
   Device device(c.schedule);
   EmbedResult r;
   r.table = random_table(c);
-  const auto bytes = static_cast<std::size_t>(gemm_weight_bytes(c.format, c.vocab, c.dim, false));
+  const auto bytes = static_cast<std::size_t>(gemm_weight_bytes(c.format, c.vocab, c.dim));
   EmbedArgs args{};
   args.weight = test::room<std::byte>(device, bytes, "table");
   args.n = c.vocab;

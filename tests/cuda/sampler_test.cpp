@@ -84,10 +84,12 @@ Sampled sample(const std::vector<Choice>& choices, const SampleSetup& setup = {}
   const std::size_t stride = (vocab + 3) / 4 * 4 + 4;
   std::vector<SampleRow> all;
   SampleArgs args{};
+  auto* const ids = test::room<TokenId>(device, rows, "ids");
   auto* const logits = test::room<float>(device, rows * stride, "logits");  // behind each row: nothing was written
   for (std::size_t i = 0; i < rows; ++i) {
     device.upload(logits + i * stride, choices[i].logits.data(), vocab * sizeof(float));
     all.push_back(row_of(device, choices[i], setup.forced));
+    all.back().chosen = ids + i;
   }
   args.logits = logits;
   args.stride = static_cast<std::int64_t>(stride);
@@ -95,7 +97,6 @@ Sampled sample(const std::vector<Choice>& choices, const SampleSetup& setup = {}
   args.scratch = test::room<float>(device, rows * stride, "scratch");
   args.rows = test::uploaded(device, all, "rows");
   args.out = test::room<SampledToken>(device, rows, "out");
-  args.ids = test::room<TokenId>(device, rows, "ids");
   args.top_ids = test::room<TokenId>(device, rows * kMaxTopLogprobs, "top ids");
   args.top_logprobs = test::room<float>(device, rows * kMaxTopLogprobs, "top logprobs");
   EXPECT_EQ(test::findings(device).text, "");
@@ -104,7 +105,7 @@ Sampled sample(const std::vector<Choice>& choices, const SampleSetup& setup = {}
   launch<sample_kernel>(device.stream(), {.grid_x = static_cast<int>(rows), .threads = kSampleThreads}, args);
   s.findings = test::findings(device);
   s.out = test::downloaded(device, args.out, rows);
-  s.ids = test::downloaded(device, args.ids, rows);
+  s.ids = test::downloaded(device, ids, rows);
   s.top_ids = test::downloaded(device, args.top_ids, rows * kMaxTopLogprobs);
   s.top_logprobs = test::downloaded(device, args.top_logprobs, rows * kMaxTopLogprobs);
   for (const SampleRow& row : all) {

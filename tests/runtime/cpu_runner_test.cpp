@@ -274,7 +274,7 @@ TEST_F(CpuRunnerTest, AnInstructionSetThatTheMachineLacksIsRefusedInOneSentence)
     const auto loaded = load_runner(config, *files);
     EXPECT_EQ(loaded.has_value(), ops::isa_supported(isa));
     if (loaded) {
-      EXPECT_EQ(loaded->isa, "cpu-" + config.runtime.isa);
+      EXPECT_EQ(loaded->device, "cpu-" + config.runtime.isa);
     } else {
       EXPECT_EQ(loaded.error().message, "runtime.isa is " + config.runtime.isa +
                                             ", which this machine cannot run; its best is " +

@@ -1,0 +1,125 @@
+// Queue: what lies behind ops::Stream on a CUDA device: one stream of a Device, the scratch that kernels share, and where
+// on the device the batch of a step lies. Operations (ops.h) return nothing, so the first failure is kept here until
+// somebody asks; until then nothing more is issued.
+//
+// Batches. A step's arrays (tokens, segments, ...) are written to pinned memory and copied as they are to a place on the
+// device that is always the same. Operations are given the host's addresses, and pass on the device's: on_device().
+//
+// Scratch is allocated once. measure() says how much: between begin_measure() and reserve() operations launch nothing and
+// only note what they would need, so that the same code which computes is asked.
+//
+// Threads: one at a time. The Device outlives it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cuda/attention_plan.h"
+#include "cuda/device.h"
+#include "cuda/device_memory.h"
+
+namespace barg::cuda {
+
+/// The work list of the attention of one group's layers over some segments.
+struct AttentionWork {
+  const ops::Segment* segments;  ///< as operations name them: the host's address
+  const AttentionItem* items;    ///< of the device, as num_items
+  const std::int32_t* num_items;
+  bool wide;          ///< which tile (attention.cuh)
+  std::int32_t grid;  ///< blocks to launch
+};
+
+class Queue {
+ public:
+  /// Pieces in which weights travel.
+  static constexpr std::size_t kUploadPiece = std::size_t{8} << 20;
+  /// Floats for splits of attention that are shared out, for each multiprocessor.
+  static constexpr std::int64_t kSlotFloats = std::int64_t{128} << 10;
+
+  static Status create(Device& device, std::unique_ptr<Queue>& out);
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  ops::Stream& stream() { return reinterpret_cast<ops::Stream&>(*this); }
+  static Queue& of(ops::Stream& stream) { return reinterpret_cast<Queue&>(stream); }
+
+  Device& device() { return device_; }
+  StreamId id() const { return stream_; }
+  Uploader& uploader() { return uploader_; }
+  std::int32_t workers() const { return device_.info().multiprocessors; }
+
+  /// Of everything since the last call.
+  Status take_status();
+  /// Keeps the first that is not ok.
+  void note(Status status);
+  bool stopped() const { return measuring_ || !status_.ok(); }
+
+  /// Issues a kernel, unless measuring or after a failure.
+  template <class Args>
+  void launch(const Kernel& kernel, const LaunchShape& shape, const Args& args) {
+    if (stopped()) return;
+    ++launches_;
+    note(cuda::launch(device_, stream_, kernel, shape, args));
+  }
+  /// Kernels issued so far.
+  std::int64_t launches() const { return launches_; }
+
+  // The batch.
+  /// [host, host + bytes) has a copy at `device`, as far as operations are concerned from now on.
+  void bind(const std::byte* host, std::size_t bytes, std::byte* device);
+  void set_attention(std::vector<AttentionWork> work) { attention_ = std::move(work); }
+  /// What is not of the batch lies on the device already.
+  template <class T>
+  T* on_device(T* p) const {
+    const auto at = reinterpret_cast<std::uintptr_t>(p) - reinterpret_cast<std::uintptr_t>(host_);
+    return at < batch_bytes_ ? reinterpret_cast<T*>(batch_ + at) : p;
+  }
+  /// What ids below 0 name in the batch's tokens: -1 - i is number i of these, which a step before has written.
+  void set_previous_ids(const std::int32_t* ids) { previous_ids_ = ids; }
+  const std::int32_t* previous_ids() const { return previous_ids_; }
+  /// nullptr: nobody planned for these.
+  const AttentionWork* attention(const ops::Segment* segments) const;
+
+  // Scratch.
+  void begin_measure() { measuring_ = true; }
+  bool measuring() const { return measuring_; }
+  /// Of matrix products (GemmPlan).
+  void need(std::int64_t partial_bytes, std::int64_t counters);
+  /// Ends measuring, and allocates.
+  Status reserve();
+  float* partials() const { return reinterpret_cast<float*>(partials_); }
+  std::int32_t* counters() const { return reinterpret_cast<std::int32_t*>(counters_); }
+  float* slots() const { return reinterpret_cast<float*>(slots_); }
+  std::int32_t* slot_counters() const { return reinterpret_cast<std::int32_t*>(slot_counters_); }
+  std::int64_t slot_floats() const { return kSlotFloats * workers(); }
+  std::size_t scratch_bytes() const { return scratch_.size(); }
+
+ private:
+  explicit Queue(Device& device) : device_(device) {}
+
+  Device& device_;
+  StreamId stream_{};
+  Uploader uploader_;
+  Status status_;
+  std::int64_t launches_ = 0;
+  const std::byte* host_ = nullptr;
+  std::size_t batch_bytes_ = 0;
+  std::byte* batch_ = nullptr;
+  const std::int32_t* previous_ids_ = nullptr;
+  std::vector<AttentionWork> attention_;
+  bool measuring_ = false;
+  std::int64_t partial_bytes_ = 0, num_counters_ = 0;
+  DeviceArena scratch_;
+  std::byte *partials_ = nullptr, *counters_ = nullptr, *slots_ = nullptr, *slot_counters_ = nullptr;
+};
+
+/// The operations of models whose activations have these 16 bits. What they lack of ops.h, their `features` say; every
+/// other field is there. Weights: gemm_plan.h's formats, and F32, which is rounded to the activations' type once.
+const ops::OpTable& cuda_ops(Half activations);
+
+/// Why attention over heads of this size, shared by so many queries, in this KV type, has no kernel; empty: it has.
+std::string attention_refusal(DType kv, std::int32_t head_dim, std::int32_t num_q_heads, std::int32_t num_kv_heads);
+
+}  // namespace barg::cuda

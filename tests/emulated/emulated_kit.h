@@ -1,0 +1,66 @@
+// An engine on the emulated CUDA device, over a random model in a file.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/env.h"
+#include "cuda/device_emulated.h"
+#include "emulated/random_model.h"
+#include "engine/engine_impl.h"
+#include "model/model_files.h"
+#include "runtime/cuda_runner.h"
+#include "runtime/factory.h"
+#include "support/temp_dir.h"
+
+namespace barg::test {
+
+inline const SteadyClock kEmulatedClock;
+
+/// A model of so many tokens of context and pool.
+inline Config emulated_config(const std::string& path, std::int64_t tokens, std::int64_t token_bytes) {
+  Config c;
+  c.model.path = path;
+  c.model.max_model_len = 512;
+  c.kv.memory_bytes = static_cast<std::uint64_t>(tokens * token_bytes);
+  c.scheduler.max_num_batched_tokens = 128;
+  return c;
+}
+
+struct EmulatedEngine {
+  std::unique_ptr<Engine> engine;
+  runtime::CudaRunner* runner = nullptr;   ///< the engine's
+  cuda::EmulatedDevice* device = nullptr;  ///< the runner's
+};
+
+/// REQUIRES a model that loads: a failure ends the test with the reason.
+inline EmulatedEngine emulated_engine(const Config& config, bool graphs = true, const cuda::EmulatedOptions& options = {}) {
+  auto files = model::ModelFiles::open(config.model.path);
+  if (!files) {
+    ADD_FAILURE() << files.error().message;
+    std::abort();
+  }
+  EmulatedEngine out;
+  auto device = cuda::EmulatedDevice::create(options);
+  out.device = device.get();
+  runtime::LoadOptions how;
+  how.cuda_graphs = graphs;
+  auto loaded = runtime::load_cuda_runner(config, *files, how, std::move(device));
+  if (!loaded) {
+    ADD_FAILURE() << loaded.error().message;
+    std::abort();
+  }
+  out.runner = static_cast<runtime::CudaRunner*>(loaded->runner.get());
+  auto engine = engine::make_engine(config, std::move(loaded->runner), kEmulatedClock);
+  if (!engine) {
+    ADD_FAILURE() << engine.error().message;
+    std::abort();
+  }
+  out.engine = std::move(*engine);
+  return out;
+}
+
+}  // namespace barg::test
