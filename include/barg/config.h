@@ -43,6 +43,7 @@ struct SchedulerOptions {
 };
 
 struct RuntimeOptions {
+  std::string device = "auto";  ///< auto | cpu | cuda
   std::int32_t threads = 0;  ///< compute threads; 0 = one per available core
   std::string isa = "auto";  ///< auto | scalar | avx2 | avx512
 };

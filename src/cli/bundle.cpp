@@ -171,7 +171,8 @@ Result<Bundle> open_bundle(const Config& config, const LoadWatch& watch,
   }
   if (out.salt_secret.empty()) out.salt_secret = passing_secret();
   Result<std::unique_ptr<Engine>> engine =
-      engine::make_engine(config, std::move(loaded->runner), *out.clock, {.tiers = out.tiers});
+      engine::make_engine(config, std::move(loaded->runner), *out.clock,
+                          {.tiers = out.tiers, .lost = watch.lost});
   if (!engine) return std::unexpected(engine.error());
   out.engine = std::move(*engine);
   return out;

@@ -32,6 +32,8 @@ struct LoadWatch {
                                                                                    const std::string&) {};
   /// Share of the weights that is loaded, 0..1.
   std::function<void(double)> progress = [](double) {};
+  /// The device is lost, some time after loading (EngineExtras::lost).
+  std::function<void()> lost{};
 };
 
 struct Bundle {

@@ -1,5 +1,5 @@
-// What the process tells its supervisor. sysexits.h numbers where one fits; restarting helps only for 69
-// and 75.
+// What the process tells its supervisor. sysexits.h numbers where one fits; restarting helps only for 69,
+// 70 and 75.
 #pragma once
 
 #include "barg/result.h"
@@ -11,6 +11,7 @@ enum ExitCode : int {
   kExitFailure = 1,        ///< bad model file, template or input: one sentence on stderr
   kExitUsage = 2,          ///< unknown command or flag, or a flag's value
   kExitUnavailable = 69,   ///< a device or server is not there
+  kExitDeviceLost = 70,    ///< the device failed while the server ran: only a new process can go on
   kExitCannotCreate = 73,  ///< port, socket or directory
   kExitOutOfMemory = 75,   ///< weights or the KV pool do not fit this machine
   kExitBadConfig = 78,     ///< configuration file or environment

@@ -169,6 +169,12 @@ constexpr Option kSchema[] = {
      .min = 0.001,
      .max = kDay},
 
+    {.key = "runtime.device",
+     .flag = "--device",
+     .kind = Kind::kChoice,
+     .field = kRuntime<&RuntimeOptions::device>,
+     .help = "What computes. auto: a CUDA device that can serve the model, else the CPU.",
+     .choices = "auto|cpu|cuda"},
     {.key = "runtime.threads",
      .flag = "--threads",
      .kind = Kind::kInteger,

@@ -1,6 +1,7 @@
 // `barg serve`: opens a model and answers HTTP until it is told to stop.
 #include <sys/resource.h>
 
+#include <mutex>
 #include <ostream>
 
 #include "base/json.h"
@@ -90,6 +91,31 @@ void raise_descriptor_limit(StartupLog& startup, const ServerOptions& options) {
                               std::to_string(options.max_connections) + " connections need; see ulimit -n");
 }
 
+/// Shuts the server down when the device is lost, whichever is there first.
+class DeviceWatch {
+ public:
+  /// Any thread.
+  void lost() {
+    std::lock_guard lock(mutex_);
+    lost_ = true;
+    if (server_ != nullptr) server_->shutdown();
+  }
+  void watch(server::Server* server) {
+    std::lock_guard lock(mutex_);
+    server_ = server;
+    if (lost_ && server_ != nullptr) server_->shutdown();
+  }
+  bool has_lost() const {
+    std::lock_guard lock(mutex_);
+    return lost_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  bool lost_ = false;                  // guarded by mutex_
+  server::Server* server_ = nullptr;   // guarded by mutex_
+};
+
 int run_serve(Invocation& invocation) {
   Io& io = invocation.io;
   const Config& config = invocation.settings.config;
@@ -104,7 +130,9 @@ int run_serve(Invocation& invocation) {
   if (const Result<void> free = probe_listen(config.server.host, config.server.port); !free) {
     return failed(io, free.error(), kExitCannotCreate);
   }
+  DeviceWatch device;
   LoadWatch watch;
+  watch.lost = [&device] { device.lost(); };
   watch.done = [&](std::string_view phase, const std::string& detail) {
     startup.release();
     phase == "note" ? startup.note(phase, detail) : startup.phase(phase, detail);
@@ -128,9 +156,12 @@ int run_serve(Invocation& invocation) {
                 base_url(config.server, port) +
                     (config.server.api_key.empty() ? ", no API key asked for" : ", an API key is asked for"));
   startup.ready(curl_line(*bundle, config, port));
+  device.watch(server->get());
   (*server)->wait();
+  device.watch(nullptr);
   signals.arm([] {}, [] {});  // the server is about to go; what is left takes milliseconds
-  return kExitOk;
+  return device.has_lost() ? failed(io, Error{ErrorCode::kInternal, "the device was lost", {}, 0}, kExitDeviceLost)
+                           : kExitOk;
 }
 
 }  // namespace

@@ -108,7 +108,8 @@ class EngineImpl final : public Engine {
                              .clock = clock,
                              .admission = admission_,
                              .journal = extras.journal,
-                             .queue_timeout_s = config.server.queue_timeout_s}),
+                             .queue_timeout_s = config.server.queue_timeout_s,
+                             .lost = extras.lost}),
         stack_(extras.tiers),
         shutdown_timeout_s_(config.server.shutdown_timeout_s) {
     if (stack_ != nullptr) {

@@ -46,12 +46,14 @@ bool StepLoop::step() {
     const double now = deps_.clock.now();
     if (deps_.journal != nullptr) record(now, JournalResult{without_logprobs(*result)});
     ledger_.on_result(*result);
-    if (result->fatal) lose_device();  // first: whoever sees the error finds the door closed
+    const bool lost = result->fatal && !dead_;
+    if (lost) lose_device();  // first: whoever sees the error finds the door closed
     auto effects = scheduler_.apply(std::move(*result), now);
     ledger_.post(std::move(effects), scheduler_, now);
     // Sinks take what they want of an event; what they leave is memory for the next step.
     scheduler_.recycle(std::move(effects));
     deps_.runner.recycle(std::move(*result));
+    if (lost && deps_.lost) deps_.lost();
   }
   return launched || result || !idle();
 }

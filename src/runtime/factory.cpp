@@ -351,25 +351,43 @@ std::unexpected<Error> failed(const cuda::Status& status) {
   return fail(memory ? ErrorCode::kOutOfMemory : ErrorCode::kInternal, "the CUDA device: " + status.message);
 }
 
-Result<LoadedRunner> load_on_cuda(const Config& config, const model::ModelFiles& files, const LoadOptions& options,
-                                  std::unique_ptr<cuda::Device> device) {
-  // Nobody else wants the device's memory; a part stays for the scratch of kernels.
-  constexpr std::int64_t kPoolPercent = 100;
-  constexpr std::size_t kPlannedPercent = 92;
-  const auto choices = choose_for_cuda(config, files, device->info());
+/// What a CUDA device would be asked for.
+struct CudaPlan {
+  Choices choices;
+  const ops::OpTable& ops;
+  std::uint64_t available;
+  MemoryPlan memory;
+};
+
+// Nobody else wants the device's memory; a part stays for the scratch of kernels.
+constexpr std::int64_t kCudaPoolPercent = 100;
+constexpr std::size_t kCudaPlannedPercent = 92;
+
+Result<CudaPlan> plan_on_cuda(const Config& config, const model::ModelFiles& files, cuda::Device& device) {
+  auto choices = choose_for_cuda(config, files, device.info());
   if (!choices) return std::unexpected(choices.error());
   const auto spec = files.spec();
   if (!spec) return std::unexpected(spec.error());
   if (!spec->generates()) return fail(ErrorCode::kUnsupported, spec->architecture + ": embedding models run on the CPU");
   if (auto ok = check_heads(*spec, choices->kv_dtype); !ok) return std::unexpected(ok.error());
   std::size_t free = 0;
-  if (const cuda::Status status = device->free_bytes(free); !status.ok()) return failed(status);
+  if (const cuda::Status status = device.free_bytes(free); !status.ok()) return failed(status);
+  const ops::OpTable& ops = cuda::cuda_ops(activations_of(files));
+  const std::uint64_t available = free / 100 * kCudaPlannedPercent;
+  auto memory = plan_with(config, files, *choices, ops, available, kCudaPoolPercent);
+  if (!memory) return std::unexpected(memory.error());
+  return CudaPlan{std::move(*choices), ops, available, std::move(*memory)};
+}
+
+Result<LoadedRunner> load_on_cuda(const CudaPlan& plan, const Config& config, const model::ModelFiles& files,
+                                  const LoadOptions& options, std::unique_ptr<cuda::Device> device) {
   CudaRunnerParts parts;
   parts.device = std::move(device);
   if (const cuda::Status status = cuda::Queue::create(*parts.device, parts.queue); !status.ok()) return failed(status);
   parts.memory = std::make_unique<CudaMemory>(*parts.queue);
-  parts.ops = &cuda::cuda_ops(activations_of(files));
-  auto loaded = load_on({*parts.ops, parts.queue->stream(), *parts.memory, free / 100 * kPlannedPercent, kPoolPercent}, *choices, config, files, options);
+  parts.ops = &plan.ops;
+  auto loaded = load_on({plan.ops, parts.queue->stream(), *parts.memory, plan.available, kCudaPoolPercent}, plan.choices,
+                        config, files, options);
   if (const cuda::Status status = parts.queue->take_status(); !status.ok()) return failed(status);
   if (!loaded) return std::unexpected(loaded.error());
   parts.info = std::move(loaded->info);
@@ -377,11 +395,39 @@ Result<LoadedRunner> load_on_cuda(const Config& config, const model::ModelFiles&
   parts.decoder = std::move(loaded->decoder);
   parts.kv = std::move(loaded->kv);
   parts.graphs = options.cuda_graphs;
+  parts.step_limit = options.step_limit;
   LoadedRunner out{.runner = nullptr, .plan = loaded->plan, .device = parts.device->info().name, .threads = 1};
   auto runner = CudaRunner::create(std::move(parts));
   if (!runner) return std::unexpected(runner.error());
   out.runner = std::move(*runner);
   return out;
+}
+
+/// Why `device`, which is there, does not serve this model; a note.
+std::string cpu_instead(const cuda::Device& device, const Error& why) {
+  return device.info().name + " is there, but the CPU computes: " + why.message;
+}
+
+Result<LoadedRunner> load_anywhere(const Config& config, const model::ModelFiles& files, const LoadOptions& options) {
+  auto device = choose_device(config, options.open_device);
+  if (!device) return std::unexpected(device.error());
+  if (*device == nullptr) return load_on_cpu(config, files, options);
+  const auto plan = plan_on_cuda(config, files, **device);
+  if (plan) return load_on_cuda(*plan, config, files, options, std::move(*device));
+  if (config.runtime.device != "auto") return std::unexpected(plan.error());
+  auto loaded = load_on_cpu(config, files, options);
+  if (loaded) loaded->plan.notes.push_back(cpu_instead(**device, plan.error()));
+  return loaded;
+}
+
+Result<MemoryPlan> plan_on_cpu(const Config& config, const model::ModelFiles& files) {
+  const auto choices = choose(config, files);
+  if (!choices) return std::unexpected(choices.error());
+  // One thread: the table is wanted, not the workers.
+  const ops::CpuDevice device(ops::CpuOptions{.threads = 1, .isa = choices->isa});
+  const auto left = host_memory_left(config);
+  if (!left) return std::unexpected(left.error());
+  return plan_with(config, files, *choices, device.ops(), *left, KvPoolSpec{}.percent);
 }
 
 }  // namespace
@@ -392,29 +438,22 @@ std::string numerics_id(const std::string& arithmetic, DType kv_dtype, const std
          "-" + device_class;
 }
 
-Result<MemoryPlan> plan_memory(const Config& config, const model::ModelFiles& files) {
-  const auto choices = choose(config, files);
-  if (!choices) return std::unexpected(choices.error());
-  // One thread: the table is wanted, not the workers.
-  const ops::CpuDevice device(ops::CpuOptions{.threads = 1, .isa = choices->isa});
-  const auto left = host_memory_left(config);
-  if (!left) return std::unexpected(left.error());
-  return plan_with(config, files, *choices, device.ops(), *left, KvPoolSpec{}.percent);
+Result<MemoryPlan> plan_memory(const Config& config, const model::ModelFiles& files, const OpenDevice& open) {
+  auto device = choose_device(config, open);
+  if (!device) return std::unexpected(device.error());
+  if (*device == nullptr) return plan_on_cpu(config, files);
+  auto cuda = plan_on_cuda(config, files, **device);
+  if (cuda) return std::move(cuda->memory);
+  if (config.runtime.device != "auto") return std::unexpected(cuda.error());
+  auto plan = plan_on_cpu(config, files);
+  if (plan) plan->notes.push_back(cpu_instead(**device, cuda.error()));
+  return plan;
 }
 
 Result<LoadedRunner> load_runner(const Config& config, std::shared_ptr<const model::ModelFiles> files,
                                  const LoadOptions& options) {
   try {
-    return load_on_cpu(config, *files, options);
-  } catch (const std::bad_alloc&) {
-    return fail(ErrorCode::kOutOfMemory, "there is not enough memory to load this model");
-  }
-}
-
-Result<LoadedRunner> load_cuda_runner(const Config& config, std::shared_ptr<const model::ModelFiles> files,
-                                      const LoadOptions& options, std::unique_ptr<cuda::Device> device) {
-  try {
-    return load_on_cuda(config, *files, options, std::move(device));
+    return load_anywhere(config, *files, options);
   } catch (const std::bad_alloc&) {
     return fail(ErrorCode::kOutOfMemory, "there is not enough memory to load this model");
   }
@@ -423,7 +462,7 @@ Result<LoadedRunner> load_cuda_runner(const Config& config, std::shared_ptr<cons
 Result<std::unique_ptr<Runner>> make_runner(const Config& config,
                                             std::shared_ptr<const model::ModelFiles> files,
                                             const ProgressFn& progress) {
-  auto loaded = load_runner(config, std::move(files), {.progress = progress, .vocab_size = 0, .end_ids = {}});
+  auto loaded = load_runner(config, std::move(files), {.progress = progress, .vocab_size = 0, .end_ids = {}, .open_device = open_cuda});
   if (!loaded) return std::unexpected(loaded.error());
   return std::move(loaded->runner);
 }

@@ -2,6 +2,7 @@
 // id and the root of all KV keys; everything else is in memory_plan.h (sizes) and cpu_runner.h (execution).
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -9,9 +10,9 @@
 
 #include "barg/config.h"
 #include "barg/result.h"
-#include "cuda/device.h"
 #include "model/model_files.h"
 #include "runtime/memory_plan.h"
+#include "runtime/open_cuda.h"
 #include "runtime/runner.h"
 
 namespace barg::runtime {
@@ -26,6 +27,8 @@ struct LoadOptions {
   std::int32_t vocab_size = 0;
   /// Ids that end a generation by the tokenizer (Tokenizer::end_ids): beside those of the model's files.
   std::vector<TokenId> end_ids;
+  OpenDevice open_device = open_cuda;
+  std::chrono::milliseconds step_limit{60'000};  ///< after which a step of a CUDA device counts as hung
   bool cuda_graphs = true;  ///< decode steps are captured and replayed; the same tokens either way
 };
 
@@ -37,7 +40,9 @@ struct LoadedRunner {
   int threads = 0;
 };
 
-/// Loads weights (packed for the machine) and allocates the KV pool lazily. Fails with kInvalidValue (param
+/// Chooses a device (open_cuda.h), loads weights (packed for it) and allocates the KV pool, on the CPU lazily. With
+/// runtime.device "auto" a model that the CUDA device there cannot serve runs on the CPU, and a note of the plan says why.
+/// Fails with kUnavailable too where "cuda" was asked for and is not there. Fails with kInvalidValue (param
 /// names the config key), kBadFile, kUnsupported, kOutOfMemory. `files` may be let go afterwards.
 Result<LoadedRunner> load_runner(const Config& config, std::shared_ptr<const model::ModelFiles> files,
                                  const LoadOptions& options = {});
@@ -46,10 +51,6 @@ Result<LoadedRunner> load_runner(const Config& config, std::shared_ptr<const mod
 Result<std::unique_ptr<Runner>> make_runner(const Config& config,
                                             std::shared_ptr<const model::ModelFiles> files,
                                             const ProgressFn& progress = {});
-
-/// The same on this device.
-Result<LoadedRunner> load_cuda_runner(const Config& config, std::shared_ptr<const model::ModelFiles> files,
-                                      const LoadOptions& options, std::unique_ptr<cuda::Device> device);
 
 /// Names the arithmetic (a recipe, or the activations' type), tile and split, kernel epoch, KV dtype and device class:
 /// "int8-t32-s256-k1-kvf16-cpu". Equal ids and equal weights mean equal bits. Not in it: ISA, threads, block size.

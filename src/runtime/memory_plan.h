@@ -25,6 +25,7 @@
 #include "barg/result.h"
 #include "barg/types.h"
 #include "model/forward.h"
+#include "runtime/open_cuda.h"
 
 namespace barg::model {
 class ModelFiles;
@@ -83,8 +84,8 @@ inline constexpr std::int32_t kLogitsRows = 64;
 Result<MemoryPlan> plan_memory(const Config& config, Recipe recipe, const ModelShape& shape,
                                const KvPoolSpec& kv, std::uint64_t available_bytes);
 
-/// The same from open model files: what `barg inspect` calls and load_runner() follows (factory.cpp).
-Result<MemoryPlan> plan_memory(const Config& config, const model::ModelFiles& files);
+/// The same from open model files, on the device that load_runner() would choose: what `barg inspect` calls (factory.cpp).
+Result<MemoryPlan> plan_memory(const Config& config, const model::ModelFiles& files, const OpenDevice& open = open_cuda);
 
 /// Memory this process may still take: the least of MemAvailable and every enclosing cgroup's limit minus
 /// use.

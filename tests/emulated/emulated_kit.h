@@ -25,6 +25,7 @@ inline Config emulated_config(const std::string& path, std::int64_t tokens, std:
   Config c;
   c.model.path = path;
   c.model.max_model_len = 512;
+  c.runtime.device = "cuda";
   c.kv.memory_bytes = static_cast<std::uint64_t>(tokens * token_bytes);
   c.scheduler.max_num_batched_tokens = 128;
   return c;
@@ -44,11 +45,15 @@ inline EmulatedEngine emulated_engine(const Config& config, bool graphs = true, 
     std::abort();
   }
   EmulatedEngine out;
-  auto device = cuda::EmulatedDevice::create(options);
-  out.device = device.get();
   runtime::LoadOptions how;
   how.cuda_graphs = graphs;
-  auto loaded = runtime::load_cuda_runner(config, *files, how, std::move(device));
+  how.open_device = [&](std::unique_ptr<cuda::Device>& to) {
+    auto device = cuda::EmulatedDevice::create(options);
+    out.device = device.get();
+    to = std::move(device);
+    return cuda::Status{};
+  };
+  auto loaded = runtime::load_runner(config, *files, how);
   if (!loaded) {
     ADD_FAILURE() << loaded.error().message;
     std::abort();

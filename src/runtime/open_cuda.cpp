@@ -1,0 +1,36 @@
+#include "runtime/open_cuda.h"
+
+#include <string>
+#include <utility>
+
+#include "cuda/device_driver.h"
+#include "cuda/kernel_image.h"
+
+namespace barg::runtime {
+
+cuda::Status open_cuda(std::unique_ptr<cuda::Device>& out) {
+  using Code = cuda::Status::Code;
+  const void* const image = cuda::kernel_image();
+  if (image == nullptr) return {Code::kNoDriver, "this program was built without CUDA kernels (BARG_CUDA=OFF)"};
+  std::unique_ptr<cuda::Device> device;
+  cuda::Status status = cuda::open_driver({}, device);
+  if (status.ok()) status = device->load(image);
+  if (status.ok()) out = std::move(device);
+  return status;
+}
+
+Result<std::unique_ptr<cuda::Device>> choose_device(const Config& config, const OpenDevice& open) {
+  const std::string& wanted = config.runtime.device;
+  std::unique_ptr<cuda::Device> device;
+  if (wanted == "cpu") return device;
+  if (wanted != "auto" && wanted != "cuda") {
+    return fail(ErrorCode::kInvalidValue, "runtime.device is \"" + wanted + "\"; possible are auto, cpu, cuda",
+                "runtime.device");
+  }
+  const cuda::Status status = open(device);
+  if (status.ok()) return device;
+  if (wanted == "auto") return nullptr;
+  return fail(ErrorCode::kUnavailable, "runtime.device is cuda: " + status.message, "runtime.device");
+}
+
+}  // namespace barg::runtime

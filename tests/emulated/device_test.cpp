@@ -1,0 +1,155 @@
+// What the engine does when a CUDA device is not there, cannot serve the model, is too small, or fails.
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "emulated/emulated_kit.h"
+#include "support/engine_client.h"
+#include "support/eventually.h"
+
+namespace barg::test {
+namespace {
+
+using cuda::Status;
+
+constexpr std::int64_t kTokenBytes = 2 * 2 * 64 * 2;
+
+class CudaDevices : public ::testing::Test {
+ protected:
+  CudaDevices() : path_(dir_.write("m.gguf", RandomModel{}.build())), config_(emulated_config(path_, 2000, kTokenBytes)) {}
+
+  Result<runtime::LoadedRunner> load(runtime::LoadOptions how) const {
+    const auto files = model::ModelFiles::open(config_.model.path);
+    return runtime::load_runner(config_, *files, how);
+  }
+  static runtime::LoadOptions with(const cuda::EmulatedOptions& options) {
+    runtime::LoadOptions how;
+    how.open_device = [options](std::unique_ptr<cuda::Device>& to) {
+      to = cuda::EmulatedDevice::create(options);
+      return Status{};
+    };
+    return how;
+  }
+  static Request short_request() {
+    Request r;
+    r.prompt = {3, 4, 5, 6, 7};
+    r.sampling.temperature = 0;
+    r.sampling.max_tokens = 8;
+    r.sampling.ignore_eos = true;
+    return r;
+  }
+
+  TempDir dir_;
+  std::string path_;
+  Config config_;
+};
+
+TEST_F(CudaDevices, WithoutOneAutoTakesTheCpuAndCudaIsRefused) {
+  runtime::LoadOptions how;
+  how.open_device = [](std::unique_ptr<cuda::Device>&) { return Status{Status::Code::kNoDriver, "there is no driver"}; };
+  const auto refused = load(how);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(refused.error().param, "runtime.device");
+  EXPECT_EQ(refused.error().message, "runtime.device is cuda: there is no driver");
+  config_.runtime.device = "auto";
+  const auto loaded = load(how);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  EXPECT_TRUE(loaded->device.starts_with("cpu-")) << loaded->device;
+  EXPECT_TRUE(loaded->runner->info().numerics_id.ends_with("-cpu"));
+}
+
+TEST_F(CudaDevices, AutoTakesTheOneThatIsThereAndSaysSo) {
+  config_.runtime.device = "auto";
+  const auto loaded = load(with({}));
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  EXPECT_EQ(loaded->device, "emulated");
+  EXPECT_EQ(loaded->runner->info().numerics_id, "bf16-t32-s256-k" + std::to_string(kKernelEpoch) + "-kvf16-cuda-emulated");
+  config_.runtime.device = "cpu";
+  const auto cpu = load(with({}));
+  ASSERT_TRUE(cpu) << cpu.error().message;
+  EXPECT_TRUE(cpu->device.starts_with("cpu-")) << cpu->device;
+  EXPECT_NE(cpu->runner->info().key_root, loaded->runner->info().key_root) << "blocks are not exchangeable";
+}
+
+TEST_F(CudaDevices, WhatItCannotServeIsTheCpusOrARefusal) {
+  const struct {
+    RandomModel model;
+    void (*change)(Config&);
+    const char* why;
+  } kCases[] = {
+      {{}, [](Config& c) { c.kv.dtype = "int8"; }, "KV in int8 has no CUDA kernel; there are f16, bf16 and fp8"},
+      {{}, [](Config& c) { c.model.numerics = "f32"; }, "model.numerics is f32, which the CUDA back end does not compute"},
+      {{.heads = 17}, [](Config&) {}, "17 query heads on 1 kv heads have no CUDA kernel"},
+  };
+  for (const auto& c : kCases) {
+    config_ = emulated_config(dir_.write("n.gguf", c.model.build()), 2000, kTokenBytes);
+    c.change(config_);
+    const auto refused = load(with({}));
+    ASSERT_FALSE(refused) << c.why;
+    EXPECT_NE(refused.error().message.find(c.why), std::string::npos) << refused.error().message;
+    config_.runtime.device = "auto";
+    const auto cpu = load(with({}));
+    ASSERT_TRUE(cpu) << cpu.error().message;
+    EXPECT_TRUE(cpu->device.starts_with("cpu-"));
+    ASSERT_FALSE(cpu->plan.notes.empty());
+    EXPECT_NE(cpu->plan.notes.back().find(c.why), std::string::npos) << cpu->plan.notes.back();
+  }
+}
+
+TEST_F(CudaDevices, TooLittleMemoryIsSaidBeforeAnythingIsLoaded) {
+  const auto loaded = load(with({.memory_bytes = 600'000}));
+  ASSERT_FALSE(loaded);
+  EXPECT_EQ(loaded.error().code, ErrorCode::kOutOfMemory) << loaded.error().message;
+}
+
+TEST_F(CudaDevices, AFailedDeviceFailsEveryRequestAndIsReportedOnce) {
+  std::atomic<int> lost = 0;
+  cuda::EmulatedDevice* device = nullptr;
+  runtime::LoadOptions how;
+  how.open_device = [&](std::unique_ptr<cuda::Device>& to) {
+    auto made = cuda::EmulatedDevice::create({});
+    device = made.get();
+    to = std::move(made);
+    return Status{};
+  };
+  auto loaded = load(how);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  auto engine = engine::make_engine(config_, std::move(loaded->runner), kEmulatedClock, {.lost = [&] { ++lost; }});
+  ASSERT_TRUE(engine) << engine.error().message;
+  EngineClient client(**engine);
+  ASSERT_FALSE(client.run(short_request()).error);
+  EXPECT_FALSE((*engine)->failed());
+  // From now on attention reads where nothing is: the checker reports it, and the device is lost.
+  device->machine().set_fault(
+      {.kind = emu::Fault::Kind::kValue, .name = "attention.swizzle", .value = [](double x) { return x + 1e6; }});
+  Request longer = short_request();
+  longer.prompt.assign(70, 9);
+  const RequestId first = client.submit(longer), second = client.submit(short_request());
+  for (const RequestId id : {first, second}) {
+    const Answer a = client.wait(id)[0];
+    ASSERT_TRUE(a.error);
+    EXPECT_EQ(a.error->code, ErrorCode::kInternal);
+    EXPECT_NE(a.error->message.find("the CUDA device failed"), std::string::npos) << a.error->message;
+  }
+  EXPECT_TRUE(eventually([&] { return lost == 1; }));
+  EXPECT_TRUE((*engine)->failed());
+  EXPECT_FALSE(client.try_submit(short_request()));
+}
+
+TEST_F(CudaDevices, AStepThatDoesNotEndInTimeIsALostDevice) {
+  runtime::LoadOptions how = with({});
+  how.step_limit = std::chrono::milliseconds(-1);
+  auto loaded = load(how);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  auto engine = engine::make_engine(config_, std::move(loaded->runner), kEmulatedClock);
+  EngineClient client(**engine);
+  Request r = short_request();
+  r.prompt.assign(120, 9);
+  const Answer a = client.run(r);
+  ASSERT_TRUE(a.error);
+  EXPECT_NE(a.error->message.find("a step has not ended for"), std::string::npos) << a.error->message;
+}
+
+}  // namespace
+}  // namespace barg::test
