@@ -659,6 +659,9 @@ struct OpTable {
   const char* layout_id;       ///< names the order of elements inside a KV plane
   std::uint32_t features = 0;  ///< of Feature; the operations of the others may be null
 
+  /// In which type this back end wants matrices that a file stores in ggml's blocks of type `name` ("Q4_K"), and which can
+  /// be converted to `converted`: that, or the file's own.
+  DType (*stored_type)(const char* name, DType converted);
   /// Parts of 64 rows add up, and pack alike. 0: there is no kernel for weights of this type and shape.
   std::size_t (*packed_bytes)(DType, std::int32_t n, std::int32_t k, Packing);
   void (*pack)(Stream&, const PackParams&);

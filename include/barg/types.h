@@ -35,6 +35,8 @@ enum class DType : std::uint8_t {
   kQ4_1,
   kF8E4M3,
   kI8,
+  kQ4_K,  ///< read by CUDA alone, as kQ6_K; for the CPU they are converted
+  kQ6_K,
   kS8Per16,
   kS8Min,
   kU5Min,
@@ -65,6 +67,7 @@ enum class Recipe : std::uint8_t { kF32, kInt8, kBF16 };
 
 /// Elements per storage block (1 for float types).
 constexpr std::size_t block_elements(DType t) {
+  if (t == DType::kQ4_K || t == DType::kQ6_K) return 256;
   return (t == DType::kQ8_0 || t == DType::kQ4_0 || t == DType::kQ4_1 || is_converted(t)) ? 32 : 1;
 }
 
@@ -79,6 +82,8 @@ constexpr std::size_t block_bytes(DType t) {
     case DType::kQ4_1: return 20;  // f16 scale, f16 minimum, 16 bytes of nibbles
     case DType::kF8E4M3: return 1;
     case DType::kI8: return 1;
+    case DType::kQ4_K: return 144;      // 2 f16, 12 bytes of six-bit factors, 128 of nibbles
+    case DType::kQ6_K: return 210;      // 128 bytes of nibbles, 64 of pairs of bits, 16 factors, f16
     case DType::kS8Per16: return 40;    // 2 scales, 32 bytes
     case DType::kS8Min: return 40;      // scale, minimum, 32 bytes
     case DType::kU5Min: return 28;      // scale, minimum, 16 bytes of nibbles, 4 of fifth bits
@@ -103,6 +108,8 @@ constexpr const char* dtype_name(DType t) {
     case DType::kQ4_1: return "q4_1";
     case DType::kF8E4M3: return "fp8";
     case DType::kI8: return "int8";
+    case DType::kQ4_K: return "q4_k";
+    case DType::kQ6_K: return "q6_k";
     case DType::kS8Per16: return "s8_per_16";
     case DType::kS8Min: return "s8_min";
     case DType::kU5Min: return "u5_min";

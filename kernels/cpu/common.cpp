@@ -8,6 +8,8 @@
 
 namespace barg::ops::cpu {
 
+DType stored_type(const char*, DType converted) { return converted; }
+
 Form prepared_form(Recipe recipe, DType weight) { return ops::prepared_form(recipe, weight); }
 
 std::size_t prepared_bytes(std::int32_t rows, std::int32_t k, Recipe recipe) {

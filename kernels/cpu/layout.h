@@ -172,6 +172,7 @@ static constexpr std::int64_t up_stride(const GateMulParams& p) {
 // Operations without arithmetic: one copy serves every table (common.cpp, pack.cpp, attention.cpp).
 std::size_t packed_bytes(DType type, std::int32_t n, std::int32_t k, Packing packing);
 void pack(Stream& stream, const PackParams& p);
+DType stored_type(const char* name, DType converted);
 Form prepared_form(Recipe recipe, DType weight);
 std::size_t prepared_bytes(std::int32_t rows, std::int32_t k, Recipe recipe);
 std::size_t attention_workspace_bytes(std::int32_t rows, std::int32_t num_q_heads, std::int32_t head_dim);

@@ -122,6 +122,7 @@ const OpTable& avx2_ops() {
       .name = "cpu-avx2",
       .layout_id = kLayoutId,
       .features = kFeatures,
+      .stored_type = stored_type,
       .packed_bytes = packed_bytes,
       .pack = pack,
       .prepared_form = prepared_form,

@@ -609,6 +609,7 @@ const OpTable& scalar_ops() {
       .name = "cpu-scalar",
       .layout_id = kLayoutId,
       .features = kFeatures,
+      .stored_type = stored_type,
       .packed_bytes = packed_bytes,
       .pack = pack,
       .prepared_form = prepared_form,

@@ -47,8 +47,7 @@ void multiply(Queue& queue, GemmFormat format, GemmArgs args) {
 }  // namespace
 
 std::optional<GemmFormat> packed_format(DType type, Half activations, std::int64_t n, std::int64_t k) {
-  std::string_view name = dtype_name(type);
-  const std::optional<GemmFormat> own = activations == Half::kF16 ? GemmFormat::kF16 : GemmFormat::kBF16;
+  const GemmFormat own = activations == Half::kF16 ? GemmFormat::kF16 : GemmFormat::kBF16;
   std::optional<GemmFormat> format;
   switch (type) {
     case DType::kF32: format = own; break;
@@ -57,10 +56,11 @@ std::optional<GemmFormat> packed_format(DType type, Half activations, std::int64
     case DType::kQ8_0: format = GemmFormat::kQ8_0; break;
     case DType::kQ4_0: format = GemmFormat::kQ4_0; break;
     case DType::kQ4_1: format = GemmFormat::kQ4_1; break;
+    case DType::kQ4_K: format = GemmFormat::kQ4_K; break;
+    case DType::kQ6_K: format = GemmFormat::kQ6_K; break;
     default: return std::nullopt;
   }
-  name = gemm_layout(*format).name;
-  return gemm_refusal(name, activations, n, k).empty() ? format : std::nullopt;
+  return gemm_refusal(gemm_layout(*format).name, activations, n, k).empty() ? format : std::nullopt;
 }
 
 template <Half T>

@@ -13,6 +13,11 @@
 namespace barg::cuda {
 namespace {
 
+DType stored_type(const char* name, DType converted) {
+  const std::string_view type = name;
+  return type == "Q4_K" ? DType::kQ4_K : type == "Q6_K" ? DType::kQ6_K : converted;
+}
+
 template <Half T>
 std::size_t packed_bytes(DType type, std::int32_t n, std::int32_t k, ops::Packing) {
   const std::optional<GemmFormat> format = packed_format(type, T, n, k);
@@ -222,6 +227,7 @@ ops::OpTable make_table(const char* name) {
   t.name = name;
   t.layout_id = kKvLayoutId;
   t.features = ops::kFeatureActivations | ops::kFeatureNorms | ops::kFeatureLogitScale;
+  t.stored_type = stored_type;
   t.packed_bytes = packed_bytes<T>;
   t.pack = pack<T>;
   t.prepared_form = prepared_form;

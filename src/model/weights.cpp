@@ -8,6 +8,7 @@
 #include <numeric>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <utility>
 
 #include "base/check.h"
@@ -90,7 +91,18 @@ class Builder {
   const Tensor* find(const std::string& name) {
     const Tensor* t = files_.find(name);
     if (t == nullptr) set_error(ErrorCode::kBadFile, "tensor " + name + " is missing");
-    return t;
+    return t == nullptr ? nullptr : as_wanted(t);
+  }
+
+  /// The tensor, or what stands for it where the back end reads the file's own blocks.
+  const Tensor* as_wanted(const Tensor* t) {
+    if (t->type.convert == nullptr || !t->type.dtype || t->source != nullptr) return t;
+    const DType type = ops_.stored_type(t->type.name, *t->type.dtype);
+    if (type == *t->type.dtype) return t;
+    const auto [at, fresh] = unconverted_.try_emplace(t, *t);
+    at->second.type.dtype = type;
+    at->second.type.convert = nullptr;
+    return &at->second;
   }
 
   void set_error(ErrorCode code, std::string message) {
@@ -199,7 +211,7 @@ class Builder {
     for (const Named& part : parts) {
       const Tensor* const t = find(blk + part.name + ".weight");
       const DType type = dtype(t, false);
-      const Tensor* const last = runs.empty() ? nullptr : files_.find(blk + runs.back()[0].name + ".weight");
+      const Tensor* const last = runs.empty() ? nullptr : find(blk + runs.back()[0].name + ".weight");
       if (join && last != nullptr && dtype(last, false) == type && order_of(last) == order_of(t))
         runs.back().push_back(part);
       else
@@ -641,6 +653,7 @@ class Builder {
   std::deque<ops::PackedWeight> more_;  ///< targets of the matrices of a stack behind the first
   std::deque<std::vector<std::int32_t>>* orders_ = nullptr;  ///< of the Weights under construction
   const float* spare_ = nullptr;                             ///< where a number lies that nobody reads there
+  std::unordered_map<const Tensor*, Tensor> unconverted_;  // of as_wanted()
   std::vector<std::byte> scratch_;
   std::vector<float> numbers_;  ///< of read_vector()
   std::size_t size_ = 0;

@@ -210,6 +210,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(AgreementCase{"llama_bf16", {}},
                       AgreementCase{"llama_f16", {.type = Stored::kF16}, cuda::Half::kF16},
                       AgreementCase{"llama_q8_0_kv_bf16", {.type = Stored::kQ8_0}, cuda::Half::kBF16, DType::kBF16},
+                      AgreementCase{"llama_q4_k_m",
+                                    {.type = Stored::kQ4_K, .hidden = 256, .heads = 4, .kv_heads = 2, .ffn = 256, .down = Stored::kQ6_K}},
+                      AgreementCase{"llama_f32_rounded", {.type = Stored::kF32}},
                       AgreementCase{"qwen3_q4_0", {.architecture = "qwen3", .type = Stored::kQ4_0}},
                       AgreementCase{"qwen2_q4_1", {.architecture = "qwen2", .type = Stored::kQ4_1, .tied = true}}),
     [](const auto& info) { return std::string(info.param.name); });

@@ -14,7 +14,7 @@
 namespace barg::test {
 
 /// Ids of ggml's types.
-enum class Stored : std::uint32_t { kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ4_1 = 3, kQ8_0 = 8, kBF16 = 30 };
+enum class Stored : std::uint32_t { kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ4_1 = 3, kQ8_0 = 8, kQ4_K = 12, kQ6_K = 14, kBF16 = 30 };
 
 struct RandomModel {
   const char* architecture = "llama";
@@ -22,6 +22,7 @@ struct RandomModel {
   std::uint32_t layers = 2, hidden = 128, heads = 3, kv_heads = 1, ffn = 192, vocab = 600;
   std::uint64_t seed = 1;
   bool tied = false;
+  Stored down = type;  ///< of ffn_down: files of mixed types keep it finer
 
   std::string build() const;
 
@@ -50,6 +51,19 @@ inline std::string RandomModel::numbers(std::uint64_t rows, std::uint64_t k, Sto
       for (std::uint64_t b = 0; b < count / 32; ++b) {
         scale(127);
         for (int i = 0; i < 32; ++i) out.put(static_cast<std::int8_t>(static_cast<int>(rng.below(255)) - 127));
+      }
+      break;
+    case Stored::kQ4_K:  // d, dmin, factors and minima of six bits each, nibbles
+      for (std::uint64_t b = 0; b < count / 256; ++b) {
+        out.put(ops::f32_to_f16(size / (32 * 8))).put(ops::f32_to_f16(size / 32));
+        for (int i = 0; i < 140; ++i) out.put(static_cast<std::uint8_t>(rng.below(256)));
+      }
+      break;
+    case Stored::kQ6_K:  // codes, factors of a byte, d
+      for (std::uint64_t b = 0; b < count / 256; ++b) {
+        for (int i = 0; i < 192; ++i) out.put(static_cast<std::uint8_t>(rng.below(256)));
+        for (int i = 0; i < 16; ++i) out.put(static_cast<std::int8_t>(static_cast<int>(rng.below(255)) - 127));
+        out.put(ops::f32_to_f16(size / (32 * 64)));
       }
       break;
     case Stored::kQ4_0:
@@ -109,7 +123,7 @@ inline std::string RandomModel::build() const {
     vector(blk + "ffn_norm.weight", hidden, 1);
     matrix(blk + "ffn_gate", ffn, hidden, 3);
     matrix(blk + "ffn_up", ffn, hidden, 3);
-    matrix(blk + "ffn_down", hidden, ffn, 3);
+    tensor(blk + "ffn_down.weight", hidden, ffn, down, 3 / std::sqrt(static_cast<float>(ffn)));
   }
   vector("output_norm.weight", hidden, 2);
   if (!tied) matrix("output", vocab, hidden, 4);
