@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <deque>
 #include <exception>
+#include <future>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -46,7 +48,14 @@ struct Launch {
   sched::StepPlan plan;
   sched::StepResult result;  ///< memory for it
 };
-using Command = std::variant<AddSequence, RemoveSequence, Launch>;
+/// The bytes of a block's part, out or in.
+struct MovePart {
+  std::byte* device;
+  store::Memory host;
+  bool out;
+  std::promise<bool> done;
+};
+using Command = std::variant<AddSequence, RemoveSequence, Launch, MovePart>;
 
 struct SequenceState {
   DeviceSampler sampler;
@@ -81,6 +90,32 @@ struct Slot {
 Error lost(const Status& status) {
   return Error{ErrorCode::kInternal, "the CUDA device failed: " + status.message, {}, 0};
 }
+
+/// Threads as in kv_access.h: whoever asks waits for the device thread, at most as long as a step.
+class PartsOnDevice final : public KvAccess {
+ public:
+  PartsOnDevice(const KvMemory& memory, Handoff<Command>& commands) : memory_(memory), commands_(commands) {
+    for (std::size_t g = 0; g < memory.num_groups(); ++g)
+      part_bytes_.push_back(static_cast<std::uint64_t>(memory.block_stride(g)));
+  }
+  const std::vector<std::uint64_t>& part_bytes() const override { return part_bytes_; }
+  bool copy_out(std::int32_t group, BlockId block, store::Memory to) override { return move(group, block, to, true); }
+  bool copy_in(std::int32_t group, BlockId block, store::Memory from) override { return move(group, block, from, false); }
+
+ private:
+  bool move(std::int32_t group, BlockId block, const store::Memory& host, bool out) {
+    const auto g = static_cast<std::size_t>(group);
+    CHECK(group >= 0 && g < memory_.num_groups() && block >= 0 && block < memory_.num_blocks(g));
+    CHECK(host.kind == store::MemoryKind::kHost && host.address != nullptr && host.length == part_bytes_[g]);
+    MovePart command{memory_.base(g) + block * memory_.block_stride(g), host, out, {}};
+    std::future<bool> done = command.done.get_future();
+    return commands_.push(std::move(command)) && done.get();
+  }
+
+  const KvMemory& memory_;
+  Handoff<Command>& commands_;
+  std::vector<std::uint64_t> part_bytes_;
+};
 
 /// Where what a step chooses lies, on the device and in a slot: [rows] each.
 struct OutLayout {
@@ -117,6 +152,7 @@ struct CudaRunner::Impl {
   void execute(AddSequence&& command);
   void execute(RemoveSequence&& command);
   void execute(Launch&& launch);
+  void execute(MovePart&& command);
 
   bool needs_outputs(const sched::StepPlan& plan);
   void begin_items(const sched::StepPlan& plan, sched::StepResult& result);
@@ -153,6 +189,9 @@ struct CudaRunner::Impl {
   std::size_t staged_bytes = 0;
   std::vector<std::uint32_t*> spare_counts;
 
+  cuda::StreamId copies{};
+  cuda::PinnedBuffer part;  // the largest of a block
+
   std::array<Slot, kFlights> slots;
   std::size_t next_slot = 0;
   std::unordered_map<std::int32_t, cuda::GraphId> graphs;  // by bucket
@@ -172,6 +211,7 @@ struct CudaRunner::Impl {
   std::atomic<std::int64_t> steps{0}, graph_steps{0}, captures{0}, ahead{0};
 
   Handoff<Command> commands{std::chrono::microseconds(50)};
+  PartsOnDevice kv_access{parts.kv, commands};
   Handoff<sched::StepResult> results{std::chrono::microseconds(0)};
   std::int64_t outstanding = 0;                  // engine thread only
   std::vector<sched::StepResult> spare_results;  // engine thread only
@@ -200,6 +240,9 @@ Status CudaRunner::Impl::allocate() {
   // Rows that fill up a bucket are computed from what happens to lie there.
   status = device.fill(queue.id(), begin, 0, all);
   queue.set_previous_ids(places);
+  const auto largest = std::max_element(parts.info.block_bytes.begin(), parts.info.block_bytes.end());
+  if (status.ok()) status = cuda::PinnedBuffer::create(device, static_cast<std::size_t>(*largest), part);
+  if (status.ok()) status = device.create_stream(copies);
   for (Slot& slot : slots) {
     if (status.ok()) status = cuda::PinnedBuffer::create(device, out_layout.bytes, slot.out);
     if (status.ok()) status = device.create_event(slot.done);
@@ -291,6 +334,21 @@ void CudaRunner::Impl::execute(RemoveSequence&& command) {
   if (found->second.counts != nullptr) spare_counts.push_back(found->second.counts);
   free_places.push_back(found->second.place);
   sequences.erase(found);
+}
+
+void CudaRunner::Impl::execute(MovePart&& command) {
+  const store::Memory& host = command.host;
+  Status status;
+  if (!failure && command.out) {
+    status = device.download(copies, part.data(), command.device, host.length);
+  } else if (!failure) {
+    std::memcpy(part.data(), host.address, host.length);
+    status = device.upload(copies, command.device, part.data(), host.length);
+  }
+  if (!failure && status.ok()) status = device.synchronize(copies);
+  if (!failure && status.ok() && command.out) std::memcpy(host.address, part.data(), host.length);
+  if (!status.ok()) failure = std::move(status);
+  command.done.set_value(!failure);
 }
 
 /// Looks up every item's sequence and starts its result. A token that is not known here yet is named by its place.
@@ -599,6 +657,8 @@ std::optional<sched::StepResult> CudaRunner::collect(bool wait) {
   if (result) --impl_->outstanding;
   return result;
 }
+
+KvAccess* CudaRunner::kv_access() { return &impl_->kv_access; }
 
 void CudaRunner::recycle(sched::StepResult&& result) {
   constexpr std::size_t kMost = 4;  // more than ever are on their way

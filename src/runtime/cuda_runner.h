@@ -57,6 +57,8 @@ class CudaRunner final : public Runner {
   void launch(sched::StepPlan plan) override;
   std::optional<sched::StepResult> collect(bool wait) override;
   void recycle(sched::StepResult&& result) override;
+  /// A block at a time, by the device thread through a pinned buffer, on a stream of its own beside the steps'.
+  KvAccess* kv_access() override;
 
   /// Since the start; any thread.
   struct Counts {

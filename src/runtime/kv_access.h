@@ -17,9 +17,9 @@ class KvAccess {
   virtual ~KvAccess() = default;
   /// Bytes of one block's part, by group.
   virtual const std::vector<std::uint64_t>& part_bytes() const = 0;
-  /// REQUIRES a valid block and length = part_bytes()[group]. Returns when the bytes are there.
-  virtual void copy_out(std::int32_t group, BlockId block, store::Memory to) = 0;
-  virtual void copy_in(std::int32_t group, BlockId block, store::Memory from) = 0;
+  /// REQUIRES a valid block and length = part_bytes()[group]. True when the bytes are there; false: the device is lost.
+  virtual bool copy_out(std::int32_t group, BlockId block, store::Memory to) = 0;
+  virtual bool copy_in(std::int32_t group, BlockId block, store::Memory from) = 0;
 };
 
 }  // namespace barg::runtime

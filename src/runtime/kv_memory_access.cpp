@@ -19,12 +19,14 @@ std::byte* KvMemoryAccess::part(std::int32_t group, BlockId block, const store::
   return memory_.base(g) + block * memory_.block_stride(g);
 }
 
-void KvMemoryAccess::copy_out(std::int32_t group, BlockId block, store::Memory to) {
+bool KvMemoryAccess::copy_out(std::int32_t group, BlockId block, store::Memory to) {
   std::memcpy(to.address, part(group, block, to), to.length);
+  return true;
 }
 
-void KvMemoryAccess::copy_in(std::int32_t group, BlockId block, store::Memory from) {
+bool KvMemoryAccess::copy_in(std::int32_t group, BlockId block, store::Memory from) {
   std::memcpy(part(group, block, from), from.address, from.length);
+  return true;
 }
 
 }  // namespace barg::runtime

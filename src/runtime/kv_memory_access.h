@@ -15,8 +15,8 @@ class KvMemoryAccess final : public KvAccess {
   explicit KvMemoryAccess(const KvMemory& memory);
 
   const std::vector<std::uint64_t>& part_bytes() const override { return part_bytes_; }
-  void copy_out(std::int32_t group, BlockId block, store::Memory to) override;
-  void copy_in(std::int32_t group, BlockId block, store::Memory from) override;
+  bool copy_out(std::int32_t group, BlockId block, store::Memory to) override;
+  bool copy_in(std::int32_t group, BlockId block, store::Memory from) override;
 
  private:
   std::byte* part(std::int32_t group, BlockId block, const store::Memory& other) const;

@@ -307,7 +307,7 @@ void Service::save(const SaveCommand& command) {
                              .why = why_of(command.why),
                              .uses = pinned > 0 ? std::max(command.uses, 1) : command.uses};
   if (stack_.wants(item)) {
-    stack_.save(item, [&](store::Memory to) { access_.copy_out(command.group, command.block, to); });
+    stack_.save(item, [&](store::Memory to) { return access_.copy_out(command.group, command.block, to); });
   }
   if (pinned > 0) stack_.pin({&item.key, 1}, pinned);
 }
@@ -397,8 +397,7 @@ void Service::take(sched::LookupCommand&& command) {
 
 void Service::loaded(const store::TierStack::Loaded& result, Load& load) const {
   const auto& part = load.parts[result.tag];
-  const bool ok = result.status == store::Status::kOk;
-  if (ok) access_.copy_in(part.group, part.block, result.bytes);
+  const bool ok = result.status == store::Status::kOk && access_.copy_in(part.group, part.block, result.bytes);
   shared_->push_and_notify({.what = sched::PartLoaded{.id = load.id,
                                                       .index = part.index,
                                                       .group = part.group,

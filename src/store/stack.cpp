@@ -406,7 +406,7 @@ bool TierStack::fits(const Domain& domain, std::uint64_t arena_bytes) {
 const Domain& TierStack::domain() const { return impl_->domain(); }
 bool TierStack::has(TierKind kind) const { return impl_->has(kind); }
 bool TierStack::wants(const SaveItem& item) { return impl_->wants(item); }
-bool TierStack::save(const SaveItem& item, const std::function<void(Memory)>& fill) {
+bool TierStack::save(const SaveItem& item, const std::function<bool(Memory)>& fill) {
   return impl_->save(item, fill);
 }
 void TierStack::find(std::span<const Key> keys, std::span<std::uint8_t> out, bool* unknown) {

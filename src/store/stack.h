@@ -126,8 +126,9 @@ class TierStack {
   /// copied from there.
   bool wants(const SaveItem& item);
   /// `fill` is called before save() returns, at most once, with the memory to write the part into; no lock is
-  /// held. False, and not called: there is no room now (counted), or it is no longer wanted.
-  bool save(const SaveItem& item, const std::function<void(Memory)>& fill);
+  /// held. It returns whether it did: else nothing is kept (counted). False, and not called: there is no room now
+  /// (counted), or it is no longer wanted.
+  bool save(const SaveItem& item, const std::function<bool(Memory)>& fill);
 
   /// The nearest kind that has each part: a value of TierKind, or kNumTierKinds for none or not known.
   /// `unknown` is set if a remote level might know more: then ask probe().

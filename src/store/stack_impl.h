@@ -38,7 +38,7 @@ class StackImpl {
   const Domain& domain() const { return domain_; }
   bool has(TierKind kind) const;
   bool wants(const SaveItem& item);
-  bool save(const SaveItem& item, const std::function<void(Memory)>& fill);
+  bool save(const SaveItem& item, const std::function<bool(Memory)>& fill);
   void find(std::span<const Key> keys, std::span<std::uint8_t> out, bool* unknown);
   void probe(std::vector<Key> keys, double deadline, std::function<void(std::vector<std::uint8_t>)> done);
   Ticket load(std::vector<TierStack::Want> wants, double deadline, TierStack::ReadyFn ready);

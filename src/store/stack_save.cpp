@@ -122,7 +122,7 @@ bool StackImpl::wants(const SaveItem& item) {
   return false;
 }
 
-bool StackImpl::save(const SaveItem& item, const std::function<void(Memory)>& fill) {
+bool StackImpl::save(const SaveItem& item, const std::function<bool(Memory)>& fill) {
   Lock lock(mutex_);
   if (stopping_) {
     count_drop(DropReason::kShutdown);
@@ -141,9 +141,14 @@ bool StackImpl::save(const SaveItem& item, const std::function<void(Memory)>& fi
     }
     const Memory memory = arena_->memory(slot, item.key.part);
     lock.unlock();
-    fill(memory);
-    const Hash128 sum = part_sum(memory);
+    const bool filled = fill(memory);
+    const Hash128 sum = filled ? part_sum(memory) : Hash128{};
     lock.lock();
+    if (!filled) {
+      count_drop(DropReason::kError);
+      release(slot);
+      return false;
+    }
     arena_->set_sum(slot, sum);
   }
   Actions actions;

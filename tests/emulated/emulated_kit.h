@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/env.h"
 #include "cuda/device_emulated.h"
@@ -14,6 +15,8 @@
 #include "model/model_files.h"
 #include "runtime/cuda_runner.h"
 #include "runtime/factory.h"
+#include "runtime/tier_service.h"
+#include "store/tier_spec.h"
 #include "support/temp_dir.h"
 
 namespace barg::test {
@@ -32,13 +35,15 @@ inline Config emulated_config(const std::string& path, std::int64_t tokens, std:
 }
 
 struct EmulatedEngine {
+  std::shared_ptr<store::TierStack> tiers;
   std::unique_ptr<Engine> engine;
   runtime::CudaRunner* runner = nullptr;   ///< the engine's
   cuda::EmulatedDevice* device = nullptr;  ///< the runner's
 };
 
 /// REQUIRES a model that loads: a failure ends the test with the reason.
-inline EmulatedEngine emulated_engine(const Config& config, bool graphs = true, const cuda::EmulatedOptions& options = {}) {
+inline EmulatedEngine emulated_engine(const Config& config, bool graphs = true, const cuda::EmulatedOptions& options = {},
+                                      const std::vector<std::string>& tiers = {}) {
   auto files = model::ModelFiles::open(config.model.path);
   if (!files) {
     ADD_FAILURE() << files.error().message;
@@ -59,7 +64,15 @@ inline EmulatedEngine emulated_engine(const Config& config, bool graphs = true, 
     std::abort();
   }
   out.runner = static_cast<runtime::CudaRunner*>(loaded->runner.get());
-  auto engine = engine::make_engine(config, std::move(loaded->runner), kEmulatedClock);
+  if (!tiers.empty()) {
+    auto opened = store::open_stack(tiers, runtime::domain_of(loaded->runner->info(), "test"), kEmulatedClock);
+    if (!opened) {
+      ADD_FAILURE() << opened.error().message;
+      std::abort();
+    }
+    out.tiers = std::move(opened->stack);
+  }
+  auto engine = engine::make_engine(config, std::move(loaded->runner), kEmulatedClock, {.tiers = out.tiers});
   if (!engine) {
     ADD_FAILURE() << engine.error().message;
     std::abort();

@@ -105,6 +105,33 @@ TEST_P(EmulatedExact, ManyAtOnceInASmallPoolEqualEachAlone) {
   EXPECT_GT(counts.captures, 0);
 }
 
+/// Prompts whose blocks have left the device's pool come back from DRAM, with the same bytes.
+TEST_P(EmulatedExact, TiersChangeNoAnswer) {
+  Rng rng(5);
+  std::vector<Request> requests;
+  for (int i = 0; i < 6; ++i) {
+    Request r;
+    while (r.prompt.size() < 70) r.prompt.push_back(static_cast<TokenId>(3 + rng.below(kIds)));
+    r.sampling.seed = rng.next();
+    r.sampling.max_tokens = 4;
+    r.sampling.logprobs = 2;
+    requests.push_back(std::move(r));
+  }
+  const auto expected = alone(requests);
+  Config c = config(120);
+  c.kv.restore = "reload";
+  const auto e = emulated_engine(c, true, {}, {"dram:size=16MiB"});
+  EngineClient client(*e.engine);
+  for (int round = 0; round < 2; ++round) {
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      const Answer a = client.run(requests[i]);
+      ASSERT_FALSE(a.error) << a.error->message;
+      EXPECT_EQ(bits(a), expected[i][0]) << "request " << i << ", round " << round;
+    }
+  }
+  EXPECT_GE(e.engine->metrics().tiers.restore.tokens_restored, 6U * 48);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, EmulatedExact,
                          ::testing::Values(ExactModel{"llama_bf16", {}},
                                            ExactModel{"qwen3_q8_0", {.architecture = "qwen3", .type = Stored::kQ8_0}},

@@ -39,7 +39,7 @@ class Pool final : public KvAccess {
     }
   }
   const std::vector<std::uint64_t>& part_bytes() const override { return part_bytes_; }
-  void copy_out(std::int32_t group, BlockId block, store::Memory to) override {
+  bool copy_out(std::int32_t group, BlockId block, store::Memory to) override {
     {
       std::unique_lock lock(mutex_);
       const int number = ++outs_;
@@ -47,8 +47,9 @@ class Pool final : public KvAccess {
       changed_.wait(lock, [&] { return !held_ || number > held_outs_; });
     }
     std::memcpy(to.address, at(group, block).data(), to.length);
+    return true;
   }
-  void copy_in(std::int32_t group, BlockId block, store::Memory from) override {
+  bool copy_in(std::int32_t group, BlockId block, store::Memory from) override {
     {
       std::unique_lock lock(mutex_);
       ++ins_;
@@ -56,6 +57,7 @@ class Pool final : public KvAccess {
       changed_.wait(lock, [&] { return !held_; });
     }
     std::memcpy(at(group, block).data(), from.address, from.length);
+    return true;
   }
   std::vector<std::byte>& at(std::int32_t group, BlockId block) {
     return memory_[static_cast<std::size_t>(group)][static_cast<std::size_t>(block)];

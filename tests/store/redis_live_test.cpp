@@ -242,7 +242,10 @@ TEST_F(RedisLive, AStackWritesAgainWhatAnEmptiedServerLost) {
   const auto save = [&] {
     const SaveItem item{.key = part.key, .info = part.info, .why = SaveWhy::kSecondUse};
     return stack.wants(item) &&
-           stack.save(item, [&](Memory to) { std::copy(part.bytes.begin(), part.bytes.end(), to.address); });
+           stack.save(item, [&](Memory to) {
+             std::copy(part.bytes.begin(), part.bytes.end(), to.address);
+             return true;
+           });
   };
   const auto where = [&] {
     std::atomic<int> kind = -1;

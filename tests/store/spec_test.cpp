@@ -108,6 +108,7 @@ TEST(TierSpec, OpensAStackThatKeepsWhatItWasGiven) {
       ASSERT_TRUE(stack.save(item, [&](Memory to) {
         const auto bytes = bytes_of(item.key, to.length);
         std::copy(bytes.begin(), bytes.end(), to.address);
+        return true;
       }));
       ASSERT_TRUE(stack.flush(clock.now() + 30));
     }

@@ -88,6 +88,7 @@ class Actor {
     const bool taken = stack_.save(item, [&](Memory to) {
       const auto bytes = bytes_of(item.key, to.length);
       std::copy(bytes.begin(), bytes.end(), to.address);
+      return true;
     });
     if (taken) ++totals_.saved;
   }

@@ -122,6 +122,7 @@ class StackTest : public testing::Test {
     return stack_->save(item, [&](Memory to) {
       const auto bytes = bytes_of(item.key, to.length);
       std::copy(bytes.begin(), bytes.end(), to.address);
+      return true;
     });
   }
   std::vector<int> find(const std::vector<std::uint64_t>& ids, bool* unknown = nullptr) {

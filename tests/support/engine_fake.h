@@ -185,13 +185,15 @@ class GatedRunner final : public runtime::Runner {
     Access(FakeDevice& device, std::int32_t block_tokens)
         : device_(device), part_bytes_{static_cast<std::uint64_t>(block_tokens) * sizeof(std::uint64_t)} {}
     const std::vector<std::uint64_t>& part_bytes() const override { return part_bytes_; }
-    void copy_out(std::int32_t group, BlockId block, store::Memory to) override {
+    bool copy_out(std::int32_t group, BlockId block, store::Memory to) override {
       std::memcpy(to.address, device_.content(group, block).data(), to.length);
+      return true;
     }
-    void copy_in(std::int32_t group, BlockId block, store::Memory from) override {
+    bool copy_in(std::int32_t group, BlockId block, store::Memory from) override {
       std::vector<std::uint64_t> content(from.length / sizeof(std::uint64_t));
       std::memcpy(content.data(), from.address, from.length);
       device_.fill(group, block, content);
+      return true;
     }
 
    private:
