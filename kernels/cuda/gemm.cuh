@@ -8,11 +8,13 @@
 //
 // With few rows the time is that of reading W once, which wants many blocks and many copies under way: then each slice may
 // have a block of its own, which leaves what it has in its place of `partials`, and the block that comes last folds them,
-// in the order in which a block alone would have.
+// in the order in which a block alone would have. In the same way the block that comes last with a part of a row of the
+// result, or of a head, goes on with what follows the product: a launch less.
 #pragma once
 
 #include "cuda/elementwise.cuh"
 #include "cuda/gemm.h"
+#include "cuda/rope_kv.cuh"
 
 namespace barg::cuda {
 
@@ -27,6 +29,7 @@ struct GemmShape {
   static constexpr int kBlockTiles = kRowTiles * kRowWarps;    ///< of W
   static constexpr int kBlockCols = 8 * kColTiles * kColWarps;  ///< rows of x
   static constexpr bool kSkips = kThreads < 256;  ///< columns that are not there; with many it is not worth asking
+  static constexpr bool kBehind = kBlockCols <= kGemmBehindRows;  ///< norm or rotation may follow
 
   static constexpr bool kCodes = F != GemmFormat::kF16 && F != GemmFormat::kBF16;
   static constexpr bool kMinima = F == GemmFormat::kQ4_1 || F == GemmFormat::kQ4_K;
@@ -110,10 +113,14 @@ class Gemm {
     }
     if (p_.work.shared_out) {
       leave();
-      if (!last_to_come()) return;
+      if (!last_to_come(p_.counters + place_, p_.work.slices)) return;
       merge();
     }
     finish();
+    if constexpr (S::kBehind) {
+      if (p_.norm.weight != nullptr) norm_rows();
+      if (p_.rope.counters != nullptr) rotate_heads();
+    }
   }
 
  private:
@@ -354,19 +361,26 @@ class Gemm {
     });
   }
 
-  /// Whether the blocks of all other slices have left theirs.
-  BARG_DEVICE bool last_to_come() const {
-    BARG_SHARED(int, arrived, 1);
-    // All of this block's sums are in their place.
+  /// Counts this block, and says whether it is the last of `count`; then the counter is 0 again. For one thread.
+  static BARG_DEVICE bool arrives_last(std::int32_t* counter, int count) {
+    const int arrived = publish_count(counter);
+    if (seeded("gemm.arrived", arrived) < count - 1) return false;
+    *counter = 0;
+    return true;
+  }
+
+  /// Whether all other blocks that count there have left what they have.
+  static BARG_DEVICE bool last_to_come(std::int32_t* counter, int count) {
+    BARG_SHARED(bool, last, 1);
+    // All that this block has is in its place.
     sync_block();
-    if (thread_id() == 0) arrived[0] = publish_count(p_.counters + place_);
-    // The count is there, and with it the other blocks' sums.
+    if (thread_id() == 0) last[0] = arrives_last(counter, count);
+    // The count is there, and with it what the other blocks have.
     sync_block();
-    return seeded("gemm.arrived", arrived[0]) == p_.work.slices - 1;
+    return last[0];
   }
 
   BARG_DEVICE void merge() {
-    if (thread_id() == 0) p_.counters[place_] = 0;
     for (int slice = 0; slice < p_.work.slices; ++slice) {
       for_each_tile([&](int i, int j) {
         if (j >= live_) return;
@@ -459,6 +473,147 @@ class Gemm {
     } else {
       *to = static_cast<std::uint16_t>(pair);
     }
+  }
+
+  // ---- behind the product
+
+  BARG_DEVICE int rows_end() const {
+    const int end = block_col_ + S::kBlockCols;
+    return end < p_.rows ? end : p_.rows;
+  }
+
+  BARG_DEVICE void norm_rows() {
+    const int blocks = seeded("gemm.norm_blocks", p_.work.row_blocks);
+    if (!last_to_come(p_.norm.counters + block_col_ / S::kBlockCols, blocks)) return;
+    for (int row = block_col_ + warp_id(); row < rows_end(); row += S::kWarps) norm_row(row);
+  }
+
+  static constexpr int kChunk = 128;  ///< numbers that a warp moves at once
+  static constexpr int kKept = S::kStages * S::kStageBytes / 4 / S::kWarps / kChunk * kChunk;  ///< in the ring, of a warp
+
+  /// One warp's. Lane l has the virtual lanes 4 l + e and 128 + 4 l + e of norm.cuh's 256, which it folds in halves; what
+  /// fits is kept in the ring, so that it is read once.
+  BARG_DEVICE void norm_row(int row) {
+    const float* const x = p_.out + row * p_.out_stride;
+    float* const kept = reinterpret_cast<float*>(ring_) + warp_id() * kKept;
+    constexpr int kAhead = 16;  // chunks under way
+    const int n = p_.n;
+    float sums[2][4] = {};
+    for (int begin = 4 * lane_id(); begin < n; begin += kAhead * kChunk) {
+      Vec16 v[kAhead];
+      BARG_UNROLL
+      for (int c = 0; c < kAhead; ++c) {
+        const int at = begin + c * kChunk;
+        v[c] = at < n ? load16_published(x + at) : Vec16{{0, 0, 0, 0}};
+      }
+      BARG_UNROLL
+      for (int c = 0; c < kAhead; ++c) {
+        const int at = begin + c * kChunk;
+        if (at < n && n <= kKept) shared_store16(kept + at, v[c]);
+        BARG_UNROLL
+        for (int e = 0; e < 4; ++e) sums[c % 2][e] = fma(bits_float(v[c].x[e]), bits_float(v[c].x[e]), sums[c % 2][e]);
+      }
+    }
+    const float scale = divide(1.0f, sqrt_rn(divide(folded(sums), static_cast<float>(n)) + p_.norm.eps));
+    for (int begin = 4 * lane_id(); begin < n; begin += kAhead / 4 * kChunk) {
+      Vec16 v[kAhead / 4], weight[kAhead / 4];
+      BARG_UNROLL
+      for (int c = 0; c < kAhead / 4; ++c) {
+        const int at = begin + c * kChunk;
+        if (at >= n) continue;
+        v[c] = n <= kKept ? shared_load16(kept + at) : load16_published(x + at);
+        weight[c] = load16(p_.norm.weight + at);
+      }
+      BARG_UNROLL
+      for (int c = 0; c < kAhead / 4; ++c) {
+        const int at = begin + c * kChunk;
+        if (at < n) put_normed(row, at, v[c], scale, weight[c]);
+      }
+    }
+  }
+
+  /// The sum of 256 virtual lanes, in halves.
+  static BARG_DEVICE float folded(const float (&sums)[2][4]) {
+    float s[4];
+    BARG_UNROLL
+    for (int e = 0; e < 4; ++e) {
+      s[e] = sums[0][e] + sums[1][e];
+      BARG_UNROLL
+      for (int width = 16; width >= 1; width /= 2) s[e] = s[e] + shuffle_xor(s[e], width);
+    }
+    return seeded("gemm.norm_fold", (s[0] + s[2]) + (s[1] + s[3]));
+  }
+
+  BARG_DEVICE void put_normed(int row, int at, const Vec16& x, float scale, const Vec16& weight) const {
+    float y[4];
+    BARG_UNROLL
+    for (int e = 0; e < 4; ++e) y[e] = bits_float(x.x[e]) * scale * (bits_float(weight.x[e]) + p_.norm.offset);
+    const std::int64_t to = std::int64_t{row} * p_.n + at;
+    if (p_.norm.out != nullptr) store16(p_.norm.out + to, bits(y));
+    store8(p_.norm.half + to, {{pack2<S::kHalf>(y[0], y[1]), pack2<S::kHalf>(y[2], y[3])}});
+  }
+
+  static constexpr int kBlockRows = 16 * S::kBlockTiles;  ///< of W: columns of out
+
+  /// Runs the heads (of q, then of k and v) of which this block brings the last part. It has parts of at most two: a head is
+  /// no shorter than a block is wide.
+  BARG_DEVICE void rotate_heads() {
+    BARG_SHARED(int, heads, 2);
+    // All of the block's part of the heads is in its place.
+    sync_block();
+    if (thread_id() < 2) heads[thread_id()] = completed_head();
+    // So are the other blocks' parts of these.
+    sync_block();
+    constexpr int kMost = 32 * AnyRopeHead::kMost;
+    const AnyRopeHead of{p_.rope.args.kv.head_dim, p_.rope.type};
+    RopeKv<AnyRopeHead> rope(p_.rope.args, reinterpret_cast<float*>(ring_) + warp_id() * kMost, of);
+    for (int i = 0; i < 2; ++i) {
+      if (heads[i] < 0) continue;
+      for (int row = block_col_ + warp_id(); row < rows_end(); row += S::kWarps) {
+        rope.run(row, seeded("gemm.head", heads[i]));
+        // The next head takes the same place.
+        sync_warp();
+      }
+    }
+  }
+
+  /// Of threads 0 and 1: the head that the block's first or last column belongs to, if the block is the last to come with a
+  /// part of it; -1: none, or thread 0 has it.
+  BARG_DEVICE int completed_head() const {
+    const int first = 16 * block_tile_, end = first + kBlockRows < p_.n ? first + kBlockRows : p_.n;
+    const int head = head_at(thread_id() == 0 ? first : end - 1);
+    if (head < 0 || (thread_id() == 1 && head == head_at(first))) return -1;
+    const bool last = arrives_last(p_.rope.counters + head * p_.work.col_blocks + block_col_ / S::kBlockCols,
+                                   seeded("gemm.parts", parts(head)));
+    return last ? head : -1;
+  }
+
+  /// The columns of out where q begins, and k, and v.
+  BARG_DEVICE int begin_of(const float* part) const { return static_cast<int>(part - p_.out); }
+
+  BARG_DEVICE int head_at(int column) const {
+    const RopeKvArgs& r = p_.rope.args;
+    const int q = head_of(column - begin_of(r.q), r.num_q_heads);
+    if (q >= 0 || r.kv.num_kv_heads == 0) return q;
+    const int k = head_of(column - begin_of(r.k), r.kv.num_kv_heads);
+    const int kv = k >= 0 ? k : head_of(column - begin_of(r.v), r.kv.num_kv_heads);
+    return kv >= 0 ? r.num_q_heads + kv : -1;
+  }
+  BARG_DEVICE int head_of(int column, int heads) const {
+    const int dim = p_.rope.args.kv.head_dim;
+    return column >= 0 && column < heads * dim ? column / dim : -1;
+  }
+
+  /// How many blocks have a part of a head: of a key or its value.
+  BARG_DEVICE int parts(int head) const {
+    const RopeKvArgs& r = p_.rope.args;
+    const int dim = r.kv.head_dim, kv = head - r.num_q_heads;
+    const int a = kv < 0 ? begin_of(r.q) + head * dim : begin_of(r.k) + kv * dim;
+    const int b = kv < 0 ? a : begin_of(r.v) + kv * dim;
+    const int a_first = a / kBlockRows, a_last = (a + dim - 1) / kBlockRows;
+    const int b_first = b / kBlockRows, b_last = (b + dim - 1) / kBlockRows;
+    const int both = (a_last < b_last ? a_last : b_last) - (a_first > b_first ? a_first : b_first) + 1;
+    return a_last - a_first + 1 + b_last - b_first + 1 - (both > 0 ? both : 0);
   }
 
   const GemmArgs& p_;

@@ -19,6 +19,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/kv_layout.h"
+#include "cuda/rope_kv.h"
 #include "ops.h"
 
 namespace barg::cuda {
@@ -87,6 +89,28 @@ struct GemmWork {
   bool shared_out;                      ///< each slice to a block of its own; the block that comes last folds them
 };
 
+/// Rows of x up to which a kernel for so few also does what comes behind the product (GemmNorm, GemmRope): the block that
+/// comes last of those with a part of it does.
+inline constexpr std::int32_t kGemmBehindRows = 64;
+
+/// RMSNorm of the rows of `out` behind the product, bit for bit norm.cuh's. REQUIRES out, 16-byte aligned, n and out_stride
+/// multiples of 4, not gated.
+struct GemmNorm {
+  const float* weight;  ///< [N], 16-byte aligned; nullptr: no norm
+  float offset, eps;    ///< weights are offset + weight
+  std::uint16_t* half;  ///< [R, N] dense, 8-byte aligned
+  float* out;           ///< the same in f32, 16-byte aligned, or nullptr
+  std::int32_t* counters;  ///< gemm_norm_counters() of them, all 0; a launch leaves them so
+};
+
+/// Norm of heads, rotation and KV write behind the product of q, k and v, bit for bit rope_kv.cuh's. REQUIRES out, where
+/// args.q, k and v lie, with its stride; head_dim at least 64; not gated. The product's rows count, not those of args.
+struct GemmRope {
+  RopeKvArgs args;
+  KvType type;
+  std::int32_t* counters;  ///< gemm_rope_counters() of them, all 0; a launch leaves them so. nullptr: no rotation
+};
+
 /// v = x W^T (+ bias); gated, with two matrices: v = act(gate) * up. Then out = v, or out = out + v, and half = out's
 /// number in 16 bits.
 struct GemmArgs {
@@ -107,6 +131,8 @@ struct GemmArgs {
   GemmWork work;
   float* partials;         ///< GemmPlan::partial_bytes, 16-byte aligned; nullptr with one slice
   std::int32_t* counters;  ///< GemmPlan::counters of them, all 0; a launch leaves them so
+  GemmNorm norm{};         ///< at most one of these, and only with a plan that gemm_has_behind()
+  GemmRope rope{};
 };
 
 /// Repacks rows of a file's matrix that lie in a staging buffer of the device: any run of whole tiles, so that the buffer

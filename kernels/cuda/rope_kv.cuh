@@ -8,27 +8,9 @@
 
 #include "cuda/kv_layout.h"
 #include "cuda/math.cuh"
+#include "cuda/rope_kv.h"
 
 namespace barg::cuda {
-
-struct RopeKvArgs {
-  float* q;        ///< [R, nq, D], row stride q_stride floats; rotated in place
-  const float* k;  ///< [R, nkv, D], row stride kv_stride
-  const float* v;
-  std::int64_t q_stride, kv_stride;
-  const float* q_norm;  ///< [D], or nullptr: no norm
-  const float* k_norm;  ///< [D], or nullptr
-  float norm_eps, norm_offset;  ///< weights are offset + weight
-  const float* cos;     ///< [R, rotary_dim / 2], with the attention factor of yarn and longrope in it
-  const float* sin;
-  std::int32_t rotary_dim;  ///< even, at most D; 0: no rotation
-  bool interleaved;         ///< pairs (2i, 2i + 1) instead of (i, i + rotary_dim / 2)
-  std::int32_t num_q_heads;
-  std::int32_t rows;
-  ops::KvLayerView kv;
-  const ops::Segment* segments;  ///< rows in none of them are left alone
-  std::int32_t num_segments;
-};
 
 inline constexpr int kRopeWarps = 4;
 inline constexpr int kRopeThreads = 32 * kRopeWarps;
@@ -38,29 +20,51 @@ BARG_DEVICE constexpr int rope_kv_grid(int rows, int num_q_heads, int num_kv_hea
   return (rows * (num_q_heads + num_kv_heads) + kRopeWarps - 1) / kRopeWarps;
 }
 
+/// Heads of a size and a KV type that the kernel is compiled for.
 template <KvType kKv, int kDim>
+struct RopeHead {
+  static constexpr int kMost = kDim / 32;  ///< numbers of a lane
+
+  static BARG_DEVICE constexpr int dim() { return kDim; }
+  static BARG_DEVICE constexpr KvType type() { return kKv; }
+  static BARG_DEVICE float load(const float* p) { return *p; }
+};
+
+/// Heads of any size and type, in numbers that other blocks of the launch wrote.
+struct AnyRopeHead {
+  static constexpr int kMost = 8;
+
+  BARG_DEVICE int dim() const { return dim_; }
+  BARG_DEVICE KvType type() const { return type_; }
+  static BARG_DEVICE float load(const float* p) { return load_published(p); }
+
+  int dim_;
+  KvType type_;
+};
+
+template <class Of>
 class RopeKv {
  public:
-  static constexpr int kMine = kDim / 32;
-  using Head = float[kMine];
+  static constexpr int kMost = Of::kMost;
+  using Head = float[kMost];
 
-  BARG_DEVICE RopeKv(const RopeKvArgs& p, float* staged) : p_(p), staged_(staged) {}
+  BARG_DEVICE RopeKv(const RopeKvArgs& p, float* staged, Of of) : p_(p), staged_(staged), of_(of) {}
 
-  /// Unit `unit` of the launch: row unit / (nq + nkv), its query heads first.
-  BARG_DEVICE void run(int unit) {
-    const int units = p_.num_q_heads + p_.kv.num_kv_heads;
-    row_ = unit / units;
-    if (row_ >= p_.rows || !find_segment()) return;
-    const int head = unit % units;
+  /// Query head `head`, or key and value of head `head` - nq.
+  BARG_DEVICE void run(int row, int head) {
+    row_ = row;
+    if (!find_segment()) return;
     Head x;
     if (head < p_.num_q_heads) {
-      float* const q = p_.q + row_ * p_.q_stride + std::int64_t{head} * kDim;
+      float* const q = p_.q + row_ * p_.q_stride + std::int64_t{head} * of_.dim();
       load(x, q);
       rotate(x, p_.q_norm);
       BARG_UNROLL
-      for (int j = 0; j < kMine; ++j) q[dim(j)] = x[j];
+      for (int j = 0; j < kMost; ++j) {
+        if (mine(j)) q[dim(j)] = x[j];
+      }
     } else {
-      const std::int64_t at = row_ * p_.kv_stride + std::int64_t{head - p_.num_q_heads} * kDim;
+      const std::int64_t at = row_ * p_.kv_stride + std::int64_t{head - p_.num_q_heads} * of_.dim();
       load(x, p_.k + at);
       rotate(x, p_.k_norm);
       Head v;
@@ -71,9 +75,10 @@ class RopeKv {
 
  private:
   BARG_DEVICE int dim(int j) const { return lane_id() + 32 * j; }
+  BARG_DEVICE bool mine(int j) const { return 32 * j < of_.dim(); }
   BARG_DEVICE void load(Head& x, const float* from) const {
     BARG_UNROLL
-    for (int j = 0; j < kMine; ++j) x[j] = from[dim(j)];
+    for (int j = 0; j < kMost; ++j) x[j] = mine(j) ? of_.load(from + dim(j)) : 0;
   }
 
   /// Where the row's token lies: block_ and slot_. Each lane looks at one segment of 32.
@@ -99,24 +104,28 @@ class RopeKv {
   BARG_DEVICE void normalise(Head& x, const float* weight) const {
     float sum = 0;
     BARG_UNROLL
-    for (int j = 0; j < kMine; ++j) sum = fma(x[j], x[j], sum);
+    for (int j = 0; j < kMost; ++j) sum = fma(x[j], x[j], sum);  // 0 where it has none
     BARG_UNROLL
     for (int width = 16; width >= 1; width /= 2) sum = sum + shuffle_xor(sum, width);
-    const float scale = divide(1.0f, sqrt_rn(divide(sum, static_cast<float>(kDim)) + seeded("rope.eps", p_.norm_eps)));
+    const float scale = divide(1.0f, sqrt_rn(divide(sum, static_cast<float>(of_.dim())) + seeded("rope.eps", p_.norm_eps)));
     BARG_UNROLL
-    for (int j = 0; j < kMine; ++j) x[j] = x[j] * scale * (weight[dim(j)] + p_.norm_offset);
+    for (int j = 0; j < kMost; ++j) {
+      if (mine(j)) x[j] = x[j] * scale * (weight[dim(j)] + p_.norm_offset);
+    }
   }
 
   BARG_DEVICE void rotate(Head& x, const float* norm) const {
     if (norm != nullptr) normalise(x, norm);
     if (p_.rotary_dim == 0) return;
     BARG_UNROLL
-    for (int j = 0; j < kMine; ++j) staged_[dim(j)] = x[j];
+    for (int j = 0; j < kMost; ++j) {
+      if (mine(j)) staged_[dim(j)] = x[j];
+    }
     // The other half of each pair is another lane's.
     sync_warp();
     const int half = p_.rotary_dim / 2;
     BARG_UNROLL
-    for (int j = 0; j < kMine; ++j) {
+    for (int j = 0; j < kMost; ++j) {
       const int d = dim(j);
       if (d >= p_.rotary_dim) continue;
       const bool second = p_.interleaved ? d % 2 != 0 : d >= half;
@@ -131,7 +140,7 @@ class RopeKv {
 
   BARG_DEVICE void store(const Head& k, const Head& v, int head) const {
     std::byte* const plane = p_.kv.base + block_ * p_.kv.block_stride + head * p_.kv.head_stride;
-    if constexpr (kKv == KvType::kFp8) {
+    if (of_.type() == KvType::kFp8) {
       store_codes(k, plane);
       store_codes(v, plane + p_.kv.v_offset);
     } else {
@@ -139,29 +148,30 @@ class RopeKv {
     }
   }
 
-  static BARG_DEVICE std::uint16_t to_half(float x) {
-    return kKv == KvType::kF16 ? float_to_half(x) : float_to_bfloat(x);
+  BARG_DEVICE std::uint16_t to_half(float x) const {
+    return of_.type() == KvType::kF16 ? float_to_half(x) : float_to_bfloat(x);
   }
-  static BARG_DEVICE bool is_finite(std::uint16_t h) {
-    constexpr std::uint16_t kExponent = kKv == KvType::kF16 ? 0x7c00 : 0x7f80;
-    return (h & kExponent) != kExponent;
+  BARG_DEVICE bool is_finite(std::uint16_t h) const {
+    const std::uint16_t exponent = of_.type() == KvType::kF16 ? 0x7c00 : 0x7f80;
+    return (h & exponent) != exponent;
   }
 
   /// See kv_layout.h on numbers that are not finite.
   BARG_DEVICE void store_halves(const Head& k, const Head& v, std::byte* plane) const {
-    std::uint16_t key[kMine], value[kMine];
+    std::uint16_t key[kMost], value[kMost];
     bool bad = false;
     BARG_UNROLL
-    for (int j = 0; j < kMine; ++j) {
+    for (int j = 0; j < kMost; ++j) {
       key[j] = to_half(k[j]);
       value[j] = to_half(v[j]);
       bad = bad || !is_finite(key[j]) || !is_finite(value[j]);
     }
     const bool poisoned = ballot(bad) != 0;
-    auto* const keys = reinterpret_cast<std::uint16_t*>(plane) + slot_ * kDim;
-    auto* const values = reinterpret_cast<std::uint16_t*>(plane + p_.kv.v_offset) + slot_ * kDim;
+    auto* const keys = reinterpret_cast<std::uint16_t*>(plane) + slot_ * of_.dim();
+    auto* const values = reinterpret_cast<std::uint16_t*>(plane + p_.kv.v_offset) + slot_ * of_.dim();
     BARG_UNROLL
-    for (int j = 0; j < kMine; ++j) {
+    for (int j = 0; j < kMost; ++j) {
+      if (!mine(j)) continue;
       keys[dim(j)] = seeded("rope.poison", poisoned) ? std::uint16_t{0x7fff} : key[j];
       values[dim(j)] = is_finite(value[j]) ? value[j] : std::uint16_t{0};
     }
@@ -172,7 +182,7 @@ class RopeKv {
   BARG_DEVICE void store_codes(const Head& x, std::byte* plane) const {
     std::uint32_t most = 0;  // magnitudes compare like integers, and a NaN is above them all
     BARG_UNROLL
-    for (int j = 0; j < kMine; ++j) {
+    for (int j = 0; j < kMost; ++j) {
       const std::uint32_t bits = float_bits(x[j]) & 0x7fffffffu;
       most = bits > most ? bits : most;
     }
@@ -187,11 +197,12 @@ class RopeKv {
       scale = bits_float(0x7fc00000u);
       inverse = 0;
     }
-    auto* const scales = reinterpret_cast<float*>(plane + static_cast<std::int64_t>(p_.kv.block_tokens) * kDim);
+    auto* const scales = reinterpret_cast<float*>(plane + static_cast<std::int64_t>(p_.kv.block_tokens) * of_.dim());
     if (lane_id() == 0) scales[slot_] = scale;
-    auto* const codes = reinterpret_cast<std::uint8_t*>(plane) + slot_ * kDim;
+    auto* const codes = reinterpret_cast<std::uint8_t*>(plane) + slot_ * of_.dim();
     BARG_UNROLL
-    for (int j = 0; j < kMine; ++j) {
+    for (int j = 0; j < kMost; ++j) {
+      if (!mine(j)) continue;
       const float t = seeded("rope.inverse", inverse) == 0.0f ? 0.0f : x[j] * seeded("rope.inverse", inverse);
       codes[dim(j)] = float_to_f8(t);
     }
@@ -199,6 +210,7 @@ class RopeKv {
 
   const RopeKvArgs& p_;
   float* staged_;  ///< of this warp, [D]
+  Of of_;
   int row_ = 0, slot_ = 0;
   std::int64_t block_ = 0;
 };
@@ -206,7 +218,10 @@ class RopeKv {
 template <KvType kKv, int kDim>
 BARG_KERNEL rope_kv_kernel(RopeKvArgs p) {
   BARG_SHARED(float, staged, kRopeWarps * kDim);
-  RopeKv<kKv, kDim>(p, staged + warp_id() * kDim).run(block_x() * kRopeWarps + warp_id());
+  const int unit = block_x() * kRopeWarps + warp_id(), units = p.num_q_heads + p.kv.num_kv_heads;
+  if (unit >= p.rows * units) return;
+  using Of = RopeHead<kKv, kDim>;
+  RopeKv<Of>(p, staged + warp_id() * kDim, Of{}).run(unit / units, unit % units);
 }
 
 }  // namespace barg::cuda

@@ -231,6 +231,7 @@ GemmResult run_gemm(const GemmCase& c) {
   args.gated = c.gated;
   args.activation = c.activation;
   args.work = plan.work;
+  BehindLaunch behind(device, c, plan, args);
   std::vector<std::int32_t> counters(static_cast<std::size_t>(plan.counters));
   if (plan.partial_bytes > 0) {
     args.partials = static_cast<float*>(device.allocate(static_cast<std::size_t>(plan.partial_bytes), "partials"));
@@ -244,6 +245,8 @@ GemmResult run_gemm(const GemmCase& c) {
     launch<gemm_kernel<S>>(device.stream(), S::launch(plan.grid), args);
   });
   EXPECT_TRUE(launched);
+  if (c.out) result.out_read = device.take_traffic(args.out).read;
+  if (c.behind.alone) behind.launch();
   for (std::byte* const w : weights) result.weight_read += device.take_traffic(w).read;
   result.x_read = device.take_traffic(const_cast<std::uint16_t*>(args.x)).read;
   for (const emu::Finding& f : device.take_findings()) {
@@ -257,6 +260,7 @@ GemmResult run_gemm(const GemmCase& c) {
   }
   device.download(counters.data(), args.counters, counters.size() * 4);
   result.counters_are_zero = std::count(counters.begin(), counters.end(), 0) == plan.counters;
+  behind.take(result);
   result.gaps_are_untouched = true;
   if (c.out) result.out = downloaded(device, args.out, c.rows, c.n, stride, &result.gaps_are_untouched);
   result.half = downloaded(device, args.half, c.rows, c.n, stride, &result.gaps_are_untouched);
