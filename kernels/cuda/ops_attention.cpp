@@ -24,6 +24,25 @@ bool with_head(KvType kv, std::int32_t head_dim, const F& f) {
   });
 }
 
+/// The held norms, if they are all of these heads.
+void take_norms(Queue& queue, RopeKvArgs& args) {
+  Held& held = queue.held();
+  if (held.norms == 0) return;
+  RopeKvArgs with = args;
+  for (int i = 0; i < held.norms; ++i) {
+    const ops::NormParams& n = held.norm[i];
+    const bool of_q = n.x == args.q && n.groups == args.num_q_heads && n.x_stride == args.q_stride;
+    const bool of_k = n.x == args.k && n.groups == args.kv.num_kv_heads && n.x_stride == args.kv_stride;
+    const bool alike = i == 0 || (n.eps == with.norm_eps && n.weight_offset == with.norm_offset);
+    if ((!of_q && !of_k) || !alike || n.dim != args.kv.head_dim) return queue.flush();
+    (of_q ? with.q_norm : with.k_norm) = n.weight;
+    with.norm_eps = n.eps;
+    with.norm_offset = n.weight_offset;
+  }
+  held.norms = 0;
+  args = with;
+}
+
 }  // namespace
 
 std::size_t kv_head_bytes(DType type, std::int32_t block_tokens, std::int32_t head_dim) {
@@ -50,7 +69,7 @@ void rope_kv_write(ops::Stream& stream, const ops::RopeKvParams& p) {
   std::int32_t rows = 0;  // behind the last row of a segment
   for (std::int32_t i = 0; i < p.num_segments; ++i)
     rows = std::max(rows, p.segments[i].row_begin + p.segments[i].row_count);
-  const RopeKvArgs args{.q = p.q,
+  RopeKvArgs args{.q = p.q,
                         .k = p.k,
                         .v = p.v,
                         .q_stride = p.q_stride,
@@ -68,6 +87,8 @@ void rope_kv_write(ops::Stream& stream, const ops::RopeKvParams& p) {
                         .kv = p.kv,
                         .segments = queue.on_device(p.segments),
                         .num_segments = p.num_segments};
+  take_norms(queue, args);
+  if (fuse_rope(queue, args, *kv)) return;
   const bool found = with_head(*kv, p.kv.head_dim, [&]<KvType kKv, int kDim>() {
     const int grid = rope_kv_grid(rows, p.num_q_heads, p.kv.num_kv_heads);
     queue.launch(kernel<rope_kv_kernel<kKv, kDim>>(), {.grid_x = grid, .threads = kRopeThreads}, args);

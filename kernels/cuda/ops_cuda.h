@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/gemm_plan.h"
+#include "cuda/kv_layout.h"
 #include "cuda/queue.h"
 
 namespace barg::cuda {
@@ -15,6 +16,10 @@ template <Half T>
 void attention(ops::Stream& stream, const ops::AttentionParams& p);
 void rope_kv_write(ops::Stream& stream, const ops::RopeKvParams& p);
 std::size_t kv_head_bytes(DType type, std::int32_t block_tokens, std::int32_t head_dim);
+
+/// Makes the held product do what is asked behind it, if it can and that is wanted. True: it is launched.
+bool fuse_norm(Queue& queue, const ops::RmsNormParams& p);
+bool fuse_rope(Queue& queue, const RopeKvArgs& args, KvType type);
 
 /// What a stored matrix [n, k] becomes; nothing: it is refused.
 std::optional<GemmFormat> packed_format(DType type, Half activations, std::int64_t n, std::int64_t k);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "cuda/device_kernel.h"
 #include "cuda/elementwise.cuh"
@@ -25,16 +26,20 @@ Rows16 rows16(Queue& queue, const float* x, std::int64_t x_stride, std::int32_t 
   return {half, k};
 }
 
+GemmPlan plan_of(const Queue& queue, GemmFormat format, const GemmArgs& args) {
+  return plan_gemm({.format = format,
+                    .n = args.n,
+                    .k = args.k,
+                    .gated = args.gated,
+                    .rows = args.rows,
+                    .workers = queue.workers()});
+}
+
 /// Launches what is planned for these arguments, which have everything but `work` and scratch.
 template <Half T>
-void multiply(Queue& queue, GemmFormat format, GemmArgs args) {
-  const GemmPlan plan = plan_gemm({.format = format,
-                                   .n = args.n,
-                                   .k = args.k,
-                                   .gated = args.gated,
-                                   .rows = args.rows,
-                                   .workers = queue.workers()});
-  if (queue.measuring()) return queue.need(plan.partial_bytes, plan.counters);
+void multiply(Queue& queue, GemmFormat format, const GemmArgs& asked) {
+  const GemmPlan plan = plan_of(queue, format, asked);
+  GemmArgs args = asked;
   args.work = plan.work;
   args.partials = queue.partials();
   args.counters = queue.counters();
@@ -43,6 +48,31 @@ void multiply(Queue& queue, GemmFormat format, GemmArgs args) {
   });
   if (!found) refuse(queue, "a type of weights without a kernel");
 }
+
+/// Scratch for the product and for whatever may be fused with it.
+void need(Queue& queue, GemmFormat format, const GemmArgs& args) {
+  constexpr std::int32_t kLeastHead = 64;
+  const GemmPlan plan = plan_of(queue, format, args);
+  const std::int64_t behind = std::int64_t{args.n / kLeastHead + 1} * plan.work.col_blocks;
+  queue.need(plan.partial_bytes, plan.counters + behind);
+}
+
+/// The held product and its plan, if it may do more; `pays`: the planner's opinion.
+template <class Pays>
+std::optional<GemmPlan> product_for_more(Queue& queue, const Pays& pays) {
+  const Held& held = queue.held();
+  if (!held.product || queue.fusing() == Fusing::kNever) return std::nullopt;
+  const GemmPlan plan = plan_of(queue, held.format, held.args);
+  if (!gemm_has_behind(plan)) return std::nullopt;
+  return queue.fusing() == Fusing::kAlways || pays(held.args) ? std::optional(plan) : std::nullopt;
+}
+
+void launch_held(Queue& queue) {
+  const Held held = std::exchange(queue.held(), Held{});
+  held.multiply(queue, held.format, held.args);
+}
+
+bool aligned(const void* p, std::uintptr_t to) { return p == nullptr || reinterpret_cast<std::uintptr_t>(p) % to == 0; }
 
 }  // namespace
 
@@ -63,13 +93,45 @@ std::optional<GemmFormat> packed_format(DType type, Half activations, std::int64
   return gemm_refusal(gemm_layout(*format).name, activations, n, k).empty() ? format : std::nullopt;
 }
 
+bool fuse_norm(Queue& queue, const ops::RmsNormParams& p) {
+  Held& held = queue.held();
+  const GemmArgs& a = held.args;
+  const auto plan = product_for_more(queue, [](const GemmArgs& args) { return gemm_norm_pays(args.rows, args.n); });
+  if (!plan || held.norms > 0 || p.x != a.out || p.rows != a.rows || p.dim != a.n || a.out_stride != a.n ||
+      p.prepared == nullptr || a.n % 4 != 0 || !aligned(p.out, 16) || !aligned(p.weight, 16) || !aligned(a.out, 16))
+    return false;
+  held.args.norm = {.weight = p.weight,
+                    .offset = p.weight_offset,
+                    .eps = p.eps,
+                    .half = static_cast<std::uint16_t*>(p.prepared),
+                    .out = p.out,
+                    .counters = queue.counters() + plan->counters};
+  launch_held(queue);
+  return true;
+}
+
+bool fuse_rope(Queue& queue, const RopeKvArgs& args, KvType type) {
+  Held& held = queue.held();
+  const GemmArgs& a = held.args;
+  const auto plan = product_for_more(queue, [](const GemmArgs& product) { return gemm_rope_pays(product.rows); });
+  const std::int64_t q = std::int64_t{args.num_q_heads} * args.kv.head_dim;
+  const std::int64_t kv = std::int64_t{args.kv.num_kv_heads} * args.kv.head_dim;
+  const bool whole = args.q == a.out && args.k == args.q + q && args.v == args.k + kv && a.n == q + 2 * kv &&
+                     args.q_stride == a.out_stride && args.kv_stride == a.out_stride && a.rows == args.rows;
+  if (!plan || !whole || a.accumulate) return false;
+  held.args.rope = {.args = args, .type = type, .counters = queue.counters() + plan->counters};
+  launch_held(queue);
+  return true;
+}
+
 template <Half T>
 void linear(ops::Stream& stream, const ops::LinearParams& p) {
   Queue& queue = Queue::of(stream);
   const std::optional<GemmFormat> format = packed_format(p.weight.dtype, T, p.weight.n, p.weight.k);
   if (!format || p.block_max != nullptr) return refuse(queue, "a product that it does not compute");
   const Rows16 x = rows16<T>(queue, p.x, p.x_stride, p.rows, p.weight.k, p.workspace, p.prepared);
-  multiply<T>(queue, *format,
+  queue.flush();
+  const GemmArgs args =
               {.weight = static_cast<const std::byte*>(p.weight.data),
                .up = nullptr,
                .x = x.x,
@@ -88,7 +150,12 @@ void linear(ops::Stream& stream, const ops::LinearParams& p) {
                .activation = ops::Activation::kSilu,
                .work = {},
                .partials = nullptr,
-               .counters = nullptr});
+               .counters = nullptr};
+  if (queue.measuring()) return need(queue, *format, args);
+  queue.held().product = true;
+  queue.held().format = *format;
+  queue.held().args = args;
+  queue.held().multiply = multiply<T>;
 }
 
 template <Half T>
@@ -97,7 +164,7 @@ void gated_linear(ops::Stream& stream, const ops::GatedLinearParams& p) {
   const std::optional<GemmFormat> format = packed_format(p.gate.dtype, T, p.gate.n, p.gate.k);
   if (!format) return refuse(queue, "a product that it does not compute");
   const Rows16 x = rows16<T>(queue, p.x, p.x_stride, p.rows, p.gate.k, p.workspace, p.prepared);
-  multiply<T>(queue, *format,
+  const GemmArgs args =
               {.weight = static_cast<const std::byte*>(p.gate.data),
                .up = static_cast<const std::byte*>(p.up.data),
                .x = x.x,
@@ -116,7 +183,10 @@ void gated_linear(ops::Stream& stream, const ops::GatedLinearParams& p) {
                .activation = p.activation,
                .work = {},
                .partials = nullptr,
-               .counters = nullptr});
+               .counters = nullptr};
+  if (queue.measuring()) return need(queue, *format, args);
+  queue.flush();
+  multiply<T>(queue, *format, args);
 }
 
 template void linear<Half::kF16>(ops::Stream&, const ops::LinearParams&);

@@ -1,4 +1,5 @@
 #include <cstring>
+#include <iterator>
 
 #include "cuda/device_kernel.h"
 #include "cuda/elementwise.cuh"
@@ -119,7 +120,9 @@ void embed(ops::Stream& stream, const ops::EmbedParams& p) {
 
 template <Half T>
 void rms_norm(ops::Stream& stream, const ops::RmsNormParams& p) {
-  Queue::of(stream).launch(kernel<norm_kernel<T>>(), norm_launch(p.rows, 1),
+  Queue& queue = Queue::of(stream);
+  if (fuse_norm(queue, p)) return;
+  queue.launch(kernel<norm_kernel<T>>(), norm_launch(p.rows, 1),
                            NormArgs{.x = p.x,
                                     .x_stride = p.dim,
                                     .weight = p.weight,
@@ -135,9 +138,7 @@ void rms_norm(ops::Stream& stream, const ops::RmsNormParams& p) {
 }
 
 template <Half T>
-void norm(ops::Stream& stream, const ops::NormParams& p) {
-  Queue& queue = Queue::of(stream);
-  if (p.kind != ops::NormKind::kRms || p.bias != nullptr) return refuse(queue, "a norm that it does not compute");
+void launch_norm(Queue& queue, const ops::NormParams& p) {
   queue.launch(kernel<norm_kernel<T>>(), norm_launch(p.rows, p.groups),
                NormArgs{.x = p.x,
                         .x_stride = p.x_stride,
@@ -151,6 +152,19 @@ void norm(ops::Stream& stream, const ops::NormParams& p) {
                         .out = p.out,
                         .out_stride = p.out_stride,
                         .half = static_cast<std::uint16_t*>(p.prepared)});
+}
+
+/// Norms of heads in place wait for the rotation, which does them as well (and sums in its own order: so wherever it can).
+template <Half T>
+void norm(ops::Stream& stream, const ops::NormParams& p) {
+  Queue& queue = Queue::of(stream);
+  if (p.kind != ops::NormKind::kRms || p.bias != nullptr) return refuse(queue, "a norm that it does not compute");
+  const bool of_heads = p.out == p.x && p.prepared == nullptr && p.weight_stride == 0;
+  if (!of_heads || queue.stopped()) return launch_norm<T>(queue, p);
+  Held& held = queue.held();
+  if (held.norms == static_cast<int>(std::size(held.norm))) queue.flush();
+  held.norm[held.norms++] = p;
+  held.normalise = launch_norm<T>;
 }
 
 void add_scaled(ops::Stream& stream, const ops::AddScaledParams& p) {
@@ -210,6 +224,7 @@ void keep_rows(ops::Stream& stream, const ops::KeepRowsParams& p) {
 
 void copy_blocks(ops::Stream& stream, const ops::BlockCopyParams& p) {
   Queue& queue = Queue::of(stream);
+  queue.flush();
   for (std::int32_t i = 0; i < p.count && !queue.stopped(); ++i) {
     if (p.src[i] == p.dst[i]) continue;
     queue.note(queue.device().copy(queue.id(), p.base + p.dst[i] * p.block_stride, p.base + p.src[i] * p.block_stride,

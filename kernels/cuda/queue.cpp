@@ -19,6 +19,13 @@ void Queue::note(Status status) {
   if (status_.ok()) status_ = std::move(status);
 }
 
+void Queue::flush() {
+  if (!held_.product && held_.norms == 0) return;
+  const Held held = std::exchange(held_, Held{});
+  if (held.product) held.multiply(*this, held.format, held.args);
+  for (int i = 0; i < held.norms; ++i) held.normalise(*this, held.norm[i]);
+}
+
 void Queue::bind(const std::byte* host, std::size_t bytes, std::byte* device) {
   host_ = host;
   batch_bytes_ = bytes;

@@ -8,6 +8,10 @@
 // Scratch is allocated once. measure() says how much: between begin_measure() and reserve() operations launch nothing and
 // only note what they would need, so that the same code which computes is asked.
 //
+// Fusing. A product is held back until the next operation is known: the norm of its rows, or the rotation of what it made
+// and the write of K and V, may be done by the same kernel, and norms of heads by whatever rotates. Whether they are
+// changes no bit. flush() issues what is held; every launch does so first.
+//
 // Threads: one at a time. The Device outlives it.
 #pragma once
 
@@ -19,6 +23,7 @@
 #include "cuda/attention_plan.h"
 #include "cuda/device.h"
 #include "cuda/device_memory.h"
+#include "cuda/gemm.h"
 
 namespace barg::cuda {
 
@@ -30,6 +35,20 @@ struct AttentionWork {
   bool wide;          ///< which tile (attention.cuh)
   std::int32_t grid;  ///< blocks to launch
 };
+
+/// What waits for the operation behind it.
+struct Held {
+  bool product = false;
+  GemmFormat format{};
+  GemmArgs args;  ///< without work and scratch
+  void (*multiply)(class Queue&, GemmFormat, const GemmArgs&) = nullptr;
+  int norms = 0;
+  ops::NormParams norm[2];  ///< of heads, in place, behind the product
+  void (*normalise)(class Queue&, const ops::NormParams&) = nullptr;
+};
+
+/// When norms and rotations go into the product's kernel: where the planner thinks that it pays, or wherever there is one.
+enum class Fusing : std::uint8_t { kWhereItPays, kAlways, kNever };
 
 class Queue {
  public:
@@ -59,12 +78,19 @@ class Queue {
   /// Issues a kernel, unless measuring or after a failure.
   template <class Args>
   void launch(const Kernel& kernel, const LaunchShape& shape, const Args& args) {
+    flush();
     if (stopped()) return;
     ++launches_;
     note(cuda::launch(device_, stream_, kernel, shape, args));
   }
   /// Kernels issued so far.
   std::int64_t launches() const { return launches_; }
+
+  // What is held.
+  void set_fusing(Fusing f) { fusing_ = f; }
+  Fusing fusing() const { return fusing_; }
+  Held& held() { return held_; }
+  void flush();
 
   // The batch.
   /// [host, host + bytes) has a copy at `device`, as far as operations are concerned from now on.
@@ -109,6 +135,8 @@ class Queue {
   std::byte* batch_ = nullptr;
   const std::int32_t* previous_ids_ = nullptr;
   std::vector<AttentionWork> attention_;
+  Held held_;
+  Fusing fusing_ = Fusing::kWhereItPays;
   bool measuring_ = false;
   std::int64_t partial_bytes_ = 0, num_counters_ = 0;
   DeviceArena scratch_;

@@ -493,6 +493,7 @@ void CudaRunner::Impl::compute(const model::ForwardBatch& staged_batch, const cu
             reinterpret_cast<float*>(out + out_layout.top_logprobs) + std::int64_t{first} * cuda::kMaxTopLogprobs};
     cuda::launch_sample(queue, rows, args);
   }
+  queue.flush();
 }
 
 /// The bucket's graph, captured now if it is not there yet.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 
 #include "cuda/device_emulated.h"
 #include "emulated/random_model.h"
@@ -59,10 +60,10 @@ class DeviceDecoder {
     return out;
   }
 
+  void set_fusing(cuda::Fusing f) { queue_->set_fusing(f); }
   std::size_t load_peak() const { return peak_; }
   std::size_t weight_bytes() const { return decoder_->weight_bytes(); }
   std::int64_t launches() const { return queue_->launches(); }
-  std::int32_t layers() const { return decoder_->spec().num_layers; }
 
  private:
   float* floats(std::int64_t count, const char* name) {
@@ -99,6 +100,7 @@ class DeviceDecoder {
     }
     decoder_->forward(ready, space, hidden_);
     decoder_->logits(hidden_, count, space, logits_);
+    queue_->flush();
     expect_ok(queue_->take_status());
     const std::size_t bytes = static_cast<std::size_t>(std::int64_t{count} * decoder_->spec().vocab_rows) * sizeof(float);
     expect_ok(device_->download(queue_->id(), out_.data(), reinterpret_cast<std::byte*>(logits_), bytes));
@@ -203,6 +205,62 @@ TEST_P(EmulatedAgreement, TeacherForcedLogitsAreTheCpusWithinTheBar) {
   EXPECT_EQ(a.same, a.clear);
   EXPECT_LE(static_cast<double>(device.load_peak()),
             1.05 * static_cast<double>(device.weight_bytes()) + static_cast<double>(2 * cuda::Queue::kUploadPiece));
+}
+
+std::vector<TokenId> some_tokens(int count) {
+  std::vector<TokenId> tokens;
+  for (int i = 0; i < count; ++i) tokens.push_back(3 + i * 37 % 590);
+  return tokens;
+}
+
+/// What norms and rotations do by themselves, and what they do in the product's kernel; also how a prompt is cut.
+TEST(EmulatedDecoder, FusingAndChunksChangeNoBit) {
+  const bool all = std::getenv("BARG_TEST_LONG") != nullptr;
+  std::vector<RandomModel> models{{.architecture = "qwen3", .type = Stored::kQ8_0, .kv_heads = 3}};
+  if (all) models.insert(models.end(), {RandomModel{}, RandomModel{.architecture = "qwen2", .type = Stored::kQ4_0}});
+  const std::vector<std::int32_t> chunks = all ? std::vector{1, 7, 8, 9, 33, 64, 75} : std::vector{1, 9, 64};
+  for (const RandomModel& model : models) {
+    TempDir dir;
+    const std::string path = dir.write("m.gguf", model.build());
+    const auto tokens = some_tokens(75);
+    DeviceDecoder plain(path, cuda::Half::kBF16, DType::kF16);
+    plain.set_fusing(cuda::Fusing::kNever);
+    const auto expected = plain.logits(tokens, 75);
+    for (const auto fusing : {cuda::Fusing::kNever, cuda::Fusing::kWhereItPays, cuda::Fusing::kAlways}) {
+      for (const std::int32_t chunk : chunks) {
+        DeviceDecoder d(path, cuda::Half::kBF16, DType::kF16);
+        d.set_fusing(fusing);
+        EXPECT_EQ(d.logits(tokens, chunk), expected) << model.architecture << ", chunk " << chunk << ", fusing "
+                                                     << static_cast<int>(fusing);
+      }
+    }
+  }
+}
+
+/// Kernels of a layer, for steps of so many rows.
+std::int64_t nodes_of_a_layer(const RandomModel& model, std::int32_t rows, cuda::Fusing fusing) {
+  std::int64_t launches[2];
+  for (const std::uint32_t layers : {2U, 3U}) {
+    TempDir dir;
+    RandomModel deeper = model;
+    deeper.layers = layers;
+    DeviceDecoder d(dir.write("m.gguf", deeper.build()), cuda::Half::kBF16, DType::kF16);
+    d.set_fusing(fusing);
+    d.logits(some_tokens(rows), rows);
+    launches[layers - 2] = d.launches();
+  }
+  return launches[1] - launches[0];
+}
+
+TEST(EmulatedDecoder, ALayerOfUpTo64RowsIsFiveKernels) {
+  for (const char* architecture : {"llama", "qwen2", "qwen3"}) {
+    const RandomModel model{.architecture = architecture};
+    for (const std::int32_t rows : {1, 5, 8, 9, 64})
+      EXPECT_EQ(nodes_of_a_layer(model, rows, cuda::Fusing::kAlways), 5) << architecture << ", " << rows;
+    EXPECT_EQ(nodes_of_a_layer(model, 1, cuda::Fusing::kWhereItPays), 5) << architecture;
+    EXPECT_EQ(nodes_of_a_layer(model, 65, cuda::Fusing::kAlways), 8) << architecture;
+    EXPECT_EQ(nodes_of_a_layer(model, 1, cuda::Fusing::kNever), 8) << architecture;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
