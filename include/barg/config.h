@@ -44,6 +44,7 @@ struct SchedulerOptions {
 
 struct RuntimeOptions {
   std::string device = "auto";  ///< auto | cpu | cuda
+  bool invariant = true;        ///< of CUDA: false lets a library multiply more than 64 rows, which depends on their number
   std::int32_t threads = 0;  ///< compute threads; 0 = one per available core
   std::string isa = "auto";  ///< auto | scalar | avx2 | avx512
 };

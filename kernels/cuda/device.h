@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -85,6 +86,10 @@ class Device {
   /// before it reads what that one writes.
   virtual Status launch(StreamId s, const Kernel& kernel, const LaunchShape& shape, const void* params,
                         bool overlap) = 0;
+  /// Work of a library that issues to the driver's own stream: run(stream) does, and says what went wrong (nothing: ""). It
+  /// writes `bytes` at `to`. The emulated device calls it when it is the stream's turn, with nullptr.
+  using LibraryCall = std::function<std::string(void* stream)>;
+  virtual Status call(StreamId s, const LibraryCall& run, std::byte* to, std::size_t bytes) = 0;
 
   /// The event has happened when all that was issued to the stream before has run. A later record() replaces it.
   virtual Status record(StreamId s, EventId e) = 0;

@@ -83,6 +83,14 @@ class DriverDevice final : public Device {
     return on(s, "cuMemsetD8Async", [&](auto stream) { return cu_.fill(address(to), value, bytes, stream); });
   }
   Status launch(StreamId s, const Kernel& kernel, const LaunchShape& shape, const void* params, bool overlap) override;
+  Status call(StreamId s, const LibraryCall& run, std::byte*, std::size_t) override {
+    std::string error;
+    const Status status = on(s, "a library", [&](auto stream) {
+      error = run(stream);
+      return driver::Result{0};
+    });
+    return status.ok() && !error.empty() ? Status{Code::kInvalid, error} : status;
+  }
 
   Status record(StreamId s, EventId e) override {
     return on(s, e, "cuEventRecord", [&](auto stream, auto event) { return cu_.event_record(event, stream); });

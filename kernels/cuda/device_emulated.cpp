@@ -67,6 +67,7 @@ class Emulated final : public EmulatedDevice {
   Status copy(StreamId s, std::byte* to, const std::byte* from, std::size_t bytes) override;
   Status fill(StreamId s, std::byte* to, std::uint8_t value, std::size_t bytes) override;
   Status launch(StreamId s, const Kernel& kernel, const LaunchShape& shape, const void* params, bool overlap) override;
+  Status call(StreamId s, const LibraryCall& run, std::byte* to, std::size_t bytes) override;
 
   Status record(StreamId s, EventId e) override;
   Status wait(StreamId s, EventId e) override;
@@ -188,6 +189,15 @@ Status Emulated::download(StreamId s, std::byte* to, const std::byte* from, std:
   if (!has(memory_, from, bytes)) return invalid("a download from what is no device memory");
   if (!capturing_) std::memset(to, 0xFF, bytes);
   return issue(s, [=, this] { machine_.download(to, from, bytes); });
+}
+
+Status Emulated::call(StreamId s, const LibraryCall& run, std::byte* to, std::size_t bytes) {
+  if (!has(memory_, to, bytes)) return invalid("a library's result in what is no device memory");
+  return issue(s, [=, this] {
+    if (const std::string error = run(nullptr); !error.empty() && lost_.ok()) lost_ = {Code::kLost, error};
+    const std::vector<std::byte> written(to, to + bytes);
+    machine_.upload(to, written.data(), bytes);  // nobody saw the library write
+  });
 }
 
 Status Emulated::copy(StreamId s, std::byte* to, const std::byte* from, std::size_t bytes) {

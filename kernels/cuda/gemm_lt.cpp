@@ -143,6 +143,8 @@ std::string GemmLt::plan(const GemmLtParams& p, Plan& plan) {
 
 std::string GemmLt::multiply(const GemmLtParams& p) {
   if (p.type != DType::kF16 && p.type != DType::kBF16) return std::string("cuBLASLt is not given ") + dtype_name(p.type);
+  constexpr std::size_t kMostPlans = 4096;  // prompts have any number of rows
+  if (plans_.size() >= kMostPlans) plans_.clear();
   std::unique_ptr<Plan>& known = plans_[{p.type, p.rows, p.n, p.k, p.x_stride, p.out_stride, p.workspace_bytes}];
   if (known == nullptr) {
     auto made = std::make_unique<Plan>(*lt_);

@@ -17,6 +17,13 @@ void attention(ops::Stream& stream, const ops::AttentionParams& p);
 void rope_kv_write(ops::Stream& stream, const ops::RopeKvParams& p);
 std::size_t kv_head_bytes(DType type, std::int32_t block_tokens, std::int32_t head_dim);
 
+// Products by the queue's library (ops_library.cpp).
+bool library_multiplies(const Queue& queue, const GemmArgs& p);
+void need_library(Queue& queue, const GemmArgs& p);
+/// REQUIRES library_multiplies().
+template <Half T>
+void multiply_by_library(Queue& queue, GemmFormat format, const GemmArgs& p);
+
 /// Makes the held product do what is asked behind it, if it can and that is wanted. True: it is launched.
 bool fuse_norm(Queue& queue, const ops::RmsNormParams& p);
 bool fuse_rope(Queue& queue, const RopeKvArgs& args, KvType type);

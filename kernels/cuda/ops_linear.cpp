@@ -51,6 +51,7 @@ void multiply(Queue& queue, GemmFormat format, const GemmArgs& asked) {
 
 /// Scratch for the product and for whatever may be fused with it.
 void need(Queue& queue, GemmFormat format, const GemmArgs& args) {
+  if (library_multiplies(queue, args)) return need_library(queue, args);
   constexpr std::int32_t kLeastHead = 64;
   const GemmPlan plan = plan_of(queue, format, args);
   const std::int64_t behind = std::int64_t{args.n / kLeastHead + 1} * plan.work.col_blocks;
@@ -152,6 +153,7 @@ void linear(ops::Stream& stream, const ops::LinearParams& p) {
                .partials = nullptr,
                .counters = nullptr};
   if (queue.measuring()) return need(queue, *format, args);
+  if (library_multiplies(queue, args)) return multiply_by_library<T>(queue, *format, args);
   queue.held().product = true;
   queue.held().format = *format;
   queue.held().args = args;
@@ -186,6 +188,7 @@ void gated_linear(ops::Stream& stream, const ops::GatedLinearParams& p) {
                .counters = nullptr};
   if (queue.measuring()) return need(queue, *format, args);
   queue.flush();
+  if (library_multiplies(queue, args)) return multiply_by_library<T>(queue, *format, args);
   multiply<T>(queue, *format, args);
 }
 

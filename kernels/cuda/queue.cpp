@@ -43,6 +43,11 @@ void Queue::need(std::int64_t partial_bytes, std::int64_t counters) {
   num_counters_ = std::max(num_counters_, counters);
 }
 
+void Queue::need_library(std::size_t weight_bytes, std::size_t rows_bytes) {
+  library_weight_bytes_ = std::max(library_weight_bytes_, weight_bytes);
+  library_rows_bytes_ = std::max(library_rows_bytes_, rows_bytes);
+}
+
 Status Queue::reserve() {
   measuring_ = false;
   const auto bytes = [](std::int64_t n) { return static_cast<std::size_t>(n); };
@@ -50,13 +55,17 @@ Status Queue::reserve() {
   const std::size_t counters = bytes(num_counters_ * kFloat), slots = bytes(slot_floats() * kFloat);
   const std::size_t slot_counters = bytes(slot_floats() / kLeastSlot * kFloat);
   std::size_t all = 0;
-  for (const std::size_t n : {bytes(partial_bytes_), counters, slots, slot_counters}) all += DeviceArena::part_bytes(n);
+  const std::size_t workspace = library_weight_bytes_ > 0 ? kLibraryWorkspace : 0;
+  for (const std::size_t n : {bytes(partial_bytes_), counters, slots, slot_counters, library_weight_bytes_, library_rows_bytes_, workspace}) all += DeviceArena::part_bytes(n);
   Status status = DeviceArena::create(device_, all, "scratch of kernels", scratch_);
   if (!status.ok()) return status;
   partials_ = scratch_.take(bytes(partial_bytes_));
   counters_ = scratch_.take(counters);
   slots_ = scratch_.take(slots);
   slot_counters_ = scratch_.take(slot_counters);
+  library_weight_ = scratch_.take(library_weight_bytes_);
+  library_rows_ = scratch_.take(library_rows_bytes_);
+  library_workspace_ = scratch_.take(workspace);
   if (counters > 0) status = device_.fill(stream_, counters_, 0, counters);
   if (status.ok()) status = device_.fill(stream_, slot_counters_, 0, slot_counters);
   return status;

@@ -24,6 +24,7 @@
 #include "cuda/device.h"
 #include "cuda/device_memory.h"
 #include "cuda/gemm.h"
+#include "cuda/gemm_lt.h"
 
 namespace barg::cuda {
 
@@ -86,6 +87,12 @@ class Queue {
   /// Kernels issued so far.
   std::int64_t launches() const { return launches_; }
 
+  /// A library that multiplies more than kOwnRows rows (`invariant: false`); nullptr: nothing does but the own kernels.
+  void set_library(std::unique_ptr<GemmLt> library) { library_ = std::move(library); }
+  GemmLt* library() const { return library_.get(); }
+  static constexpr std::int32_t kOwnRows = 64;
+  static constexpr std::size_t kLibraryWorkspace = std::size_t{32} << 20;
+
   // What is held.
   void set_fusing(Fusing f) { fusing_ = f; }
   Fusing fusing() const { return fusing_; }
@@ -113,6 +120,11 @@ class Queue {
   bool measuring() const { return measuring_; }
   /// Of matrix products (GemmPlan).
   void need(std::int64_t partial_bytes, std::int64_t counters);
+  /// Of products by the library: a weight spelt out, and rows of f32 behind it.
+  void need_library(std::size_t weight_bytes, std::size_t rows_bytes);
+  std::byte* library_weight() const { return library_weight_; }
+  float* library_rows() const { return reinterpret_cast<float*>(library_rows_); }
+  std::byte* library_workspace() const { return library_workspace_; }
   /// Ends measuring, and allocates.
   Status reserve();
   float* partials() const { return reinterpret_cast<float*>(partials_); }
@@ -139,6 +151,9 @@ class Queue {
   Fusing fusing_ = Fusing::kWhereItPays;
   bool measuring_ = false;
   std::int64_t partial_bytes_ = 0, num_counters_ = 0;
+  std::unique_ptr<GemmLt> library_;
+  std::size_t library_weight_bytes_ = 0, library_rows_bytes_ = 0;
+  std::byte *library_weight_ = nullptr, *library_rows_ = nullptr, *library_workspace_ = nullptr;
   DeviceArena scratch_;
   std::byte *partials_ = nullptr, *counters_ = nullptr, *slots_ = nullptr, *slot_counters_ = nullptr;
 };

@@ -175,6 +175,13 @@ constexpr Option kSchema[] = {
      .field = kRuntime<&RuntimeOptions::device>,
      .help = "What computes. auto: a CUDA device that can serve the model, else the CPU.",
      .choices = "auto|cpu|cuda"},
+    {.key = "runtime.invariant",
+     .flag = "--invariant",
+     .kind = Kind::kBool,
+     .field = kRuntime<&RuntimeOptions::invariant>,
+     .help = "On a CUDA device: one family of kernels for every number of rows, so that an answer depends on nothing beside "
+             "its request. false: cuBLASLt multiplies more than 64 rows, faster, and answers may differ with the batch; "
+             "cached blocks of the two are kept apart."},
     {.key = "runtime.threads",
      .flag = "--threads",
      .kind = Kind::kInteger,

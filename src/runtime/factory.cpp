@@ -333,7 +333,7 @@ Result<Choices> choose_for_cuda(const Config& config, const model::ModelFiles& f
   return Choices{.recipe = Recipe::kBF16,
                  .kv_dtype = dtype->value_or(DType::kF16),
                  .isa = ops::Isa::kAuto,
-                 .arithmetic = f16 ? "f16" : "bf16",
+                 .arithmetic = std::string(f16 ? "f16" : "bf16") + (config.runtime.invariant ? "" : "lt"),
                  .device_class = "cuda-" + (device.driver_version == 0 ? "emulated" : sm)};
 }
 
@@ -384,6 +384,12 @@ Result<LoadedRunner> load_on_cuda(const CudaPlan& plan, const Config& config, co
   CudaRunnerParts parts;
   parts.device = std::move(device);
   if (const cuda::Status status = cuda::Queue::create(*parts.device, parts.queue); !status.ok()) return failed(status);
+  if (!config.runtime.invariant) {
+    std::string why;
+    auto library = cuda::GemmLt::open(options.cublaslt, &why);
+    if (library == nullptr) return fail(ErrorCode::kUnavailable, "runtime.invariant is false: " + why, "runtime.invariant");
+    parts.queue->set_library(std::move(library));
+  }
   parts.memory = std::make_unique<CudaMemory>(*parts.queue);
   parts.ops = &plan.ops;
   auto loaded = load_on({plan.ops, parts.queue->stream(), *parts.memory, plan.available, kCudaPoolPercent}, plan.choices,

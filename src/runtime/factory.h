@@ -10,6 +10,7 @@
 
 #include "barg/config.h"
 #include "barg/result.h"
+#include "cuda/gemm_lt.h"
 #include "model/model_files.h"
 #include "runtime/memory_plan.h"
 #include "runtime/open_cuda.h"
@@ -28,6 +29,8 @@ struct LoadOptions {
   /// Ids that end a generation by the tokenizer (Tokenizer::end_ids): beside those of the model's files.
   std::vector<TokenId> end_ids;
   OpenDevice open_device = open_cuda;
+  /// Names under which cuBLASLt is looked for (runtime.invariant = false).
+  std::vector<std::string> cublaslt = cuda::GemmLt::default_names();
   std::chrono::milliseconds step_limit{60'000};  ///< after which a step of a CUDA device counts as hung
   bool cuda_graphs = true;  ///< decode steps are captured and replayed; the same tokens either way
 };

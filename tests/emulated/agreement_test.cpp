@@ -60,6 +60,7 @@ class DeviceDecoder {
     return out;
   }
 
+  void set_library(std::unique_ptr<cuda::GemmLt> library) { queue_->set_library(std::move(library)); }
   void set_fusing(cuda::Fusing f) { queue_->set_fusing(f); }
   std::size_t load_peak() const { return peak_; }
   std::size_t weight_bytes() const { return decoder_->weight_bytes(); }
@@ -234,6 +235,32 @@ TEST(EmulatedDecoder, FusingAndChunksChangeNoBit) {
                                                      << static_cast<int>(fusing);
       }
     }
+  }
+}
+
+/// Up to 64 rows nothing is different; above, a library multiplies, and its order of additions is its own.
+TEST(EmulatedDecoder, ALibraryMayMultiplyManyRows) {
+  for (const RandomModel& model :
+       {RandomModel{}, RandomModel{.type = Stored::kQ4_K, .hidden = 256, .heads = 4, .kv_heads = 2, .ffn = 256, .down = Stored::kQ6_K},
+        RandomModel{.architecture = "qwen2", .type = Stored::kF16}}) {
+    TempDir dir;
+    const std::string path = dir.write("m.gguf", model.build());
+    const cuda::Half activations = model.type == Stored::kF16 ? cuda::Half::kF16 : cuda::Half::kBF16;
+    const auto tokens = some_tokens(100);
+    DeviceDecoder own(path, activations, DType::kF16), other(path, activations, DType::kF16), few(path, activations, DType::kF16);
+    std::string error;
+    for (DeviceDecoder* d : {&other, &few}) {
+      d->set_library(cuda::GemmLt::open({BARG_FAKE_CUBLASLT}, &error));
+      ASSERT_EQ(error, "");
+    }
+    const auto expected = own.logits(tokens, 100);
+    EXPECT_EQ(few.logits(tokens, 64), expected);
+    const auto got = other.logits(tokens, 100);
+    EXPECT_NE(got, expected);
+    const Agreement a = compare(expected, got, model.vocab);
+    EXPECT_LE(a.rms, 0.03) << model.architecture;
+    EXPECT_EQ(a.same, a.clear);
+    EXPECT_GT(other.launches(), own.launches()) << "weights are spelt out";
   }
 }
 

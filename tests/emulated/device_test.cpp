@@ -97,6 +97,23 @@ TEST_F(CudaDevices, WhatItCannotServeIsTheCpusOrARefusal) {
   }
 }
 
+TEST_F(CudaDevices, ALibraryHasItsOwnNumericsAndKeysOrIsMissed) {
+  runtime::LoadOptions how = with({});
+  const auto own = load(how);
+  ASSERT_TRUE(own) << own.error().message;
+  config_.runtime.invariant = false;
+  how.cublaslt = {BARG_FAKE_CUBLASLT};
+  const auto library = load(how);
+  ASSERT_TRUE(library) << library.error().message;
+  EXPECT_TRUE(library->runner->info().numerics_id.starts_with("bf16lt-")) << library->runner->info().numerics_id;
+  EXPECT_NE(library->runner->info().key_root, own->runner->info().key_root);
+  how.cublaslt = {"libnothing.so.1"};
+  const auto missed = load(how);
+  ASSERT_FALSE(missed);
+  EXPECT_EQ(missed.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(missed.error().param, "runtime.invariant");
+}
+
 TEST_F(CudaDevices, TooLittleMemoryIsSaidBeforeAnythingIsLoaded) {
   const auto loaded = load(with({.memory_bytes = 600'000}));
   ASSERT_FALSE(loaded);
@@ -125,9 +142,8 @@ TEST_F(CudaDevices, AFailedDeviceFailsEveryRequestAndIsReportedOnce) {
       {.kind = emu::Fault::Kind::kValue, .name = "attention.swizzle", .value = [](double x) { return x + 1e6; }});
   Request longer = short_request();
   longer.prompt.assign(70, 9);
-  const RequestId first = client.submit(longer), second = client.submit(short_request());
-  for (const RequestId id : {first, second}) {
-    const Answer a = client.wait(id)[0];
+  longer.n = 2;
+  for (const Answer& a : client.wait(client.submit(longer))) {
     ASSERT_TRUE(a.error);
     EXPECT_EQ(a.error->code, ErrorCode::kInternal);
     EXPECT_NE(a.error->message.find("the CUDA device failed"), std::string::npos) << a.error->message;
