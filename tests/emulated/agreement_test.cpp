@@ -35,11 +35,12 @@ class DeviceDecoder {
     decoder_ = std::move(*loaded);
     peak_ = device_->peak_bytes();
     expect_ok(queue_->uploader().finish());
-    const auto& group = decoder_->groups()[0];
-    const auto head = cuda::cuda_ops(activations).kv_head_bytes(kv, kBlock, group.head_dim);
-    const runtime::KvMemory::GroupSpec spec{
-        .group = &group, .num_blocks = 32, .head_bytes = static_cast<std::int64_t>(head), .block_tokens = kBlock};
-    kv_ = std::move(*runtime::KvMemory::create({&spec, 1}, kv, *memory_));
+    std::vector<runtime::KvMemory::GroupSpec> specs;
+    for (const auto& group : decoder_->groups()) {
+      const auto head = cuda::cuda_ops(activations).kv_head_bytes(kv, kBlock, group.head_dim);
+      specs.push_back({.group = &group, .num_blocks = 32, .head_bytes = static_cast<std::int64_t>(head), .block_tokens = kBlock});
+    }
+    kv_ = std::move(*runtime::KvMemory::create(specs, kv, *memory_));
     hidden_ = floats(kRows * decoder_->spec().hidden, "hidden");
     logits_ = floats(kRows * decoder_->spec().vocab_rows, "logits");
     workspace_ = memory_->allocate(decoder_->workspace_bytes(kRows), "workspace", false);
@@ -77,7 +78,8 @@ class DeviceDecoder {
     plan.tokens.assign(tokens.begin() + at, tokens.begin() + at + count);
     plan.items.push_back({.start = at, .count = count, .want = sched::Want::kLogits});
     for (BlockId b = 0; b < 32; ++b) plan.block_ids.push_back(31 - b);
-    plan.tables.push_back({0, 32});
+    plan.num_groups = static_cast<std::int32_t>(kv_.num_groups());
+    plan.tables.assign(kv_.num_groups(), {0, 32});
     runtime::BatchBuilder builder;
     const std::vector<TokenId> last{0};
     const model::ForwardBatch& built = builder.build(plan, last, kv_);
@@ -115,7 +117,8 @@ class DeviceDecoder {
     all.rows = rows;
     all.tokens = all.positions = zeros.data();
     all.wanted = zeros;
-    all.groups.push_back({.layers = kv_.layers(0), .states = {}, .segments = {&segment, 1}, .wanted_segments = {&segment, 1}});
+    for (std::size_t g = 0; g < kv_.num_groups(); ++g)
+      all.groups.push_back({.layers = kv_.layers(g), .states = {}, .segments = {&segment, 1}, .wanted_segments = {&segment, 1}});
     decoder_->forward(all, space, hidden_);
     decoder_->logits(hidden_, rows, space, logits_);
   }
@@ -299,6 +302,7 @@ INSTANTIATE_TEST_SUITE_P(
                                     {.type = Stored::kQ4_K, .hidden = 256, .heads = 4, .kv_heads = 2, .ffn = 256, .down = Stored::kQ6_K}},
                       AgreementCase{"llama_f32_rounded", {.type = Stored::kF32}},
                       AgreementCase{"qwen3_q4_0", {.architecture = "qwen3", .type = Stored::kQ4_0}},
+                      AgreementCase{"gemma3_bf16", {.architecture = "gemma3", .layers = 6, .tied = true}},
                       AgreementCase{"qwen2_q4_1", {.architecture = "qwen2", .type = Stored::kQ4_1, .tied = true}}),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -12,7 +12,7 @@ namespace {
 
 using cuda::Status;
 
-constexpr std::int64_t kTokenBytes = 2 * 2 * 64 * 2;
+const std::int64_t kTokenBytes = RandomModel{}.token_bytes();
 
 class CudaDevices : public ::testing::Test {
  protected:

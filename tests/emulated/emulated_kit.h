@@ -29,6 +29,7 @@ inline Config emulated_config(const std::string& path, std::int64_t tokens, std:
   c.model.path = path;
   c.model.max_model_len = 512;
   c.runtime.device = "cuda";
+  c.server.queue_timeout_s = 0;  // the emulated device is slow
   c.kv.memory_bytes = static_cast<std::uint64_t>(tokens * token_bytes);
   c.scheduler.max_num_batched_tokens = 128;
   return c;

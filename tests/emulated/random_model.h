@@ -25,6 +25,8 @@ struct RandomModel {
   Stored down = type;  ///< of ffn_down: files of mixed types keep it finer
 
   std::string build() const;
+  /// Of KV in 16 bits.
+  std::int64_t token_bytes() const { return std::int64_t{layers} * kv_heads * 2 * 64 * 2; }
 
  private:
   std::string numbers(std::uint64_t rows, std::uint64_t k, Stored as, float size, Rng& rng) const;
@@ -102,7 +104,8 @@ inline std::string RandomModel::build() const {
     tensor(name + ".weight", rows, k, type, gain / std::sqrt(static_cast<float>(k)));
   };
   const auto vector = [&](const std::string& name, std::uint64_t n, float size) { tensor(name, 1, n, Stored::kF32, size); };
-  const bool qwen3 = a == "qwen3", biases = a == "qwen2";
+  const bool gemma = a == "gemma3", biases = a == "qwen2", head_norms = gemma || a == "qwen3";
+  if (gemma) b.u32(a + ".attention.sliding_window", 48);
   matrix("token_embd", vocab, hidden, 10);
   for (std::uint32_t i = 0; i < layers; ++i) {
     const std::string blk = "blk." + std::to_string(i) + ".";
@@ -115,7 +118,11 @@ inline std::string RandomModel::build() const {
       vector(blk + "attn_k.bias", std::uint64_t{64} * kv_heads, 0.5F);
       vector(blk + "attn_v.bias", std::uint64_t{64} * kv_heads, 0.5F);
     }
-    if (qwen3) {
+    if (gemma) {
+      vector(blk + "post_attention_norm.weight", hidden, 1);
+      vector(blk + "post_ffw_norm.weight", hidden, 1);
+    }
+    if (head_norms) {
       vector(blk + "attn_q_norm.weight", 64, 1);
       vector(blk + "attn_k_norm.weight", 64, 1);
     }
