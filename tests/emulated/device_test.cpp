@@ -153,6 +153,31 @@ TEST_F(CudaDevices, AFailedDeviceFailsEveryRequestAndIsReportedOnce) {
   EXPECT_FALSE(client.try_submit(short_request()));
 }
 
+/// A prompt with a poisoned token fails, streams beside it and behind it get the bytes that they get alone.
+TEST_F(CudaDevices, NotANumberIsItsOwnRequestsAlone) {
+  config_.model.path = dir_.write("nan.gguf", RandomModel{.poisoned = 5}.build());
+  config_.kv.enable_prefix_caching = false;
+  auto loaded = load(with({}));
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  auto engine = engine::make_engine(config_, std::move(loaded->runner), kEmulatedClock);
+  EngineClient client(**engine);
+  Request good = short_request();
+  good.prompt = {3, 4, 6, 7};
+  good.sampling.max_tokens = 20;
+  const Answer alone = client.run(good);
+  ASSERT_FALSE(alone.error) << alone.error->message;
+  Request bad = good;
+  bad.prompt = {3, 4, 5, 7};
+  const RequestId first = client.submit(good), second = client.submit(bad), third = client.submit(good);
+  const Answer failed = client.wait(second)[0];
+  ASSERT_TRUE(failed.error);
+  EXPECT_TRUE(failed.tokens.empty());
+  EXPECT_EQ(client.wait(first)[0].ids(), alone.ids());
+  EXPECT_EQ(client.wait(third)[0].ids(), alone.ids());
+  EXPECT_FALSE((*engine)->failed());
+  EXPECT_EQ((*engine)->metrics().corrupted_requests, 1U);
+}
+
 TEST_F(CudaDevices, AStepThatDoesNotEndInTimeIsALostDevice) {
   runtime::LoadOptions how = with({});
   how.step_limit = std::chrono::milliseconds(-1);

@@ -22,6 +22,7 @@ struct RandomModel {
   std::uint32_t layers = 2, hidden = 128, heads = 3, kv_heads = 1, ffn = 192, vocab = 600;
   std::uint64_t seed = 1;
   bool tied = false;
+  std::int32_t poisoned = -1;  ///< a token whose embedding is NaN; of bf16
   Stored down = type;  ///< of ffn_down: files of mixed types keep it finer
 
   std::string build() const;
@@ -134,6 +135,11 @@ inline std::string RandomModel::build() const {
   }
   vector("output_norm.weight", hidden, 2);
   if (!tied) matrix("output", vocab, hidden, 4);
+  if (poisoned >= 0) {
+    const std::uint16_t nan = 0x7fc0;
+    for (std::size_t i = 0; i < hidden; ++i)
+      std::memcpy(data[0].data() + (static_cast<std::size_t>(poisoned) * hidden + i) * sizeof nan, &nan, sizeof nan);
+  }
   std::string file = b.build();
   const std::size_t base = (b.header_bytes + b.alignment - 1) / b.alignment * b.alignment;
   for (std::size_t i = 0; i < data.size(); ++i)

@@ -68,6 +68,17 @@ TEST_F(StackTest, DramEvictsTheLeastRecentlyUsed) {
   expect_idle();
 }
 
+TEST_F(StackTest, WhatCouldNotBeCopiedIsNotKept) {
+  open(dram(64));
+  const SaveItem item{.key = key_of(3), .info = info_of(3), .why = SaveWhy::kEvicted, .uses = 0};
+  EXPECT_FALSE(stack_->save(item, [](Memory) { return false; }));
+  EXPECT_EQ(find({3}), (std::vector<int>{kNowhere}));
+  EXPECT_TRUE(stack_->wants(item)) << "it may be tried again";
+  EXPECT_TRUE(save(3));
+  EXPECT_EQ(find({3}), (std::vector<int>{kInDram}));
+  expect_idle();
+}
+
 TEST_F(StackTest, PartsOfSeveralLengthsShareTheArena) {
   const Domain domain{.root = {}, .part_bytes = {4096, 10000}, .label = "test"};
   stack_ = std::make_unique<TierStack>(domain, std::vector<std::unique_ptr<Tier>>{},
