@@ -11,35 +11,20 @@
 #include <thread>
 #include <unordered_map>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "base/check.h"
 #include "base/env.h"
 #include "cpu/pool.h"
 #include "runtime/batch.h"
-#include "runtime/handoff.h"
 #include "runtime/kv_memory_access.h"
 #include "runtime/pooling.h"
+#include "runtime/runner_link.h"
 #include "runtime/sampler.h"
 #include "runtime/scratch_pool.h"
 
 namespace barg::runtime {
 namespace {
-
-struct AddSequence {
-  SeqId seq;
-  std::shared_ptr<const Request> request;
-  std::int32_t choice;
-};
-struct RemoveSequence {
-  SeqId seq;
-};
-struct Launch {
-  sched::StepPlan plan;
-  sched::StepResult result;  ///< memory for it
-};
-using Command = std::variant<AddSequence, RemoveSequence, Launch>;
 
 struct SequenceState {
   std::shared_ptr<const Request> request;
@@ -69,7 +54,7 @@ struct CpuRunner::Impl {
   void run();
   void execute(AddSequence&& command);
   void execute(RemoveSequence&& command) { sequences.erase(command.seq); }
-  void execute(Launch&& launch);
+  void execute(LaunchStep&& launch);
   void compute(const sched::StepPlan& plan, sched::StepResult& result);
 
   void begin_items(const sched::StepPlan& plan, sched::StepResult& result);
@@ -98,19 +83,14 @@ struct CpuRunner::Impl {
   SteadyClock clock;
   KvMemoryAccess kv_access;  // any thread
 
-  // Between two steps the device thread stays awake for the engine; the engine thread sleeps through a step,
-  // whose threads need the cores.
-  Handoff<Command> commands{std::chrono::microseconds(50)};
-  Handoff<sched::StepResult> results{std::chrono::microseconds(0)};
-  std::int64_t outstanding = 0;                  // engine thread only
-  std::vector<sched::StepResult> spare_results;  // engine thread only
+  RunnerLink<> link;
   std::jthread thread;                           // last: joins before the rest goes
 };
 
 void CpuRunner::Impl::run() {
   pthread_setname_np(pthread_self(), "barg-device");
   for (;;) {
-    auto command = commands.pop(/*wait=*/true);
+    auto command = link.commands.pop(/*wait=*/true);
     if (!command) return;
     std::visit([this](auto&& c) { execute(std::forward<decltype(c)>(c)); }, std::move(*command));
   }
@@ -131,28 +111,19 @@ void CpuRunner::Impl::execute(AddSequence&& command) {
 void CpuRunner::Impl::begin_items(const sched::StepPlan& plan, sched::StepResult& result) {
   last_tokens.assign(plan.items.size(), 0);
   states.assign(plan.items.size(), nullptr);
-  result.id = plan.id;
-  result.items.resize(plan.items.size());
+  start_result(plan, result);
   for (std::size_t i = 0; i < plan.items.size(); ++i) {
     const auto& item = plan.items[i];
     const auto found = sequences.find(item.seq);
     CHECK(found != sequences.end());
     states[i] = &found->second;
-    auto& out = result.items[i];
-    out.seq = item.seq;
-    out.epoch = item.epoch;
-    out.position = item.start + item.count;
-    out.tokens.clear();
-    out.prompt_logprobs.clear();
-    out.pooled.clear();
-    out.status = sched::ItemStatus::kOk;
     const auto tokens =
         std::span(plan.tokens)
             .subspan(static_cast<std::size_t>(item.token_offset), static_cast<std::size_t>(item.count));
     if (std::find(tokens.begin(), tokens.end(), sched::kPendingToken) == tokens.end()) continue;
     const auto& outputs = states[i]->sampler.outputs();
     if (states[i]->bad || outputs.empty()) {
-      out.status = sched::ItemStatus::kBadLogits;  // computed on token 0, the result is not used
+      result.items[i].status = sched::ItemStatus::kBadLogits;  // computed on token 0, the result is not used
     } else {
       last_tokens[i] = outputs.back();
     }
@@ -272,7 +243,7 @@ void CpuRunner::Impl::sample_rows(const sched::StepPlan& plan, std::span<const L
   if (failed) throw std::bad_alloc();
 }
 
-void CpuRunner::Impl::execute(Launch&& launch) {
+void CpuRunner::Impl::execute(LaunchStep&& launch) {
   parts.device->wake();
   const double start = clock.now();
   auto& result = launch.result;
@@ -283,7 +254,7 @@ void CpuRunner::Impl::execute(Launch&& launch) {
   }
   result.seconds = clock.now() - start;
   result.spent = std::move(launch.plan);
-  results.push(std::move(result));
+  link.results.push(std::move(result));
 }
 
 void CpuRunner::Impl::compute(const sched::StepPlan& plan, sched::StepResult& result) {
@@ -307,39 +278,16 @@ CpuRunner::CpuRunner(CpuRunnerParts parts) : impl_(std::make_unique<Impl>(std::m
   impl_->thread = std::jthread([impl = impl_.get()] { impl->run(); });
 }
 
-CpuRunner::~CpuRunner() { impl_->commands.close(); }
+CpuRunner::~CpuRunner() { impl_->link.commands.close(); }
 
 const RunnerInfo& CpuRunner::info() const { return impl_->parts.info; }
-
 void CpuRunner::add_sequence(SeqId seq, std::shared_ptr<const Request> request, std::int32_t choice) {
-  CHECK(request->sampling.seed.has_value());
-  impl_->commands.push(AddSequence{seq, std::move(request), choice});
+  impl_->link.add(seq, std::move(request), choice);
 }
-
-void CpuRunner::remove_sequence(SeqId seq) { impl_->commands.push(RemoveSequence{seq}); }
-
-void CpuRunner::launch(sched::StepPlan plan) {
-  ++impl_->outstanding;
-  Launch command{std::move(plan), {}};
-  if (!impl_->spare_results.empty()) {
-    command.result = std::move(impl_->spare_results.back());
-    impl_->spare_results.pop_back();
-  }
-  impl_->commands.push(std::move(command));
-}
-
-std::optional<sched::StepResult> CpuRunner::collect(bool wait) {
-  if (impl_->outstanding == 0) return std::nullopt;
-  auto result = impl_->results.pop(wait);
-  if (result) --impl_->outstanding;
-  return result;
-}
-
+void CpuRunner::remove_sequence(SeqId seq) { impl_->link.remove(seq); }
+void CpuRunner::launch(sched::StepPlan plan) { impl_->link.launch(std::move(plan)); }
+std::optional<sched::StepResult> CpuRunner::collect(bool wait) { return impl_->link.collect(wait); }
+void CpuRunner::recycle(sched::StepResult&& result) { impl_->link.recycle(std::move(result)); }
 KvAccess* CpuRunner::kv_access() { return &impl_->kv_access; }
-
-void CpuRunner::recycle(sched::StepResult&& result) {
-  constexpr std::size_t kMost = 4;  // more than ever are on their way
-  if (impl_->spare_results.size() < kMost) impl_->spare_results.push_back(std::move(result));
-}
 
 }  // namespace barg::runtime

@@ -12,7 +12,6 @@
 #include <thread>
 #include <unordered_map>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "base/check.h"
@@ -22,7 +21,7 @@
 #include "runtime/batch.h"
 #include "runtime/cuda_batch.h"
 #include "runtime/device_sampler.h"
-#include "runtime/handoff.h"
+#include "runtime/runner_link.h"
 
 namespace barg::runtime {
 namespace {
@@ -36,18 +35,6 @@ constexpr std::array<std::int32_t, 9> kBuckets{1, 2, 4, 8, 16, 24, 32, 48, 64};
 constexpr std::int32_t kPlaces = 1 << 16;
 constexpr std::size_t kFirstBatchBytes = std::size_t{4} << 20;
 
-struct AddSequence {
-  SeqId seq;
-  std::shared_ptr<const Request> request;
-  std::int32_t choice;
-};
-struct RemoveSequence {
-  SeqId seq;
-};
-struct Launch {
-  sched::StepPlan plan;
-  sched::StepResult result;  ///< memory for it
-};
 /// The bytes of a block's part, out or in.
 struct MovePart {
   std::byte* device;
@@ -55,7 +42,7 @@ struct MovePart {
   bool out;
   std::promise<bool> done;
 };
-using Command = std::variant<AddSequence, RemoveSequence, Launch, MovePart>;
+using Link = RunnerLink<MovePart>;
 
 struct SequenceState {
   DeviceSampler sampler;
@@ -94,7 +81,7 @@ Error lost(const Status& status) {
 /// Threads as in kv_access.h: whoever asks waits for the device thread, at most as long as a step.
 class PartsOnDevice final : public KvAccess {
  public:
-  PartsOnDevice(const KvMemory& memory, Handoff<Command>& commands) : memory_(memory), commands_(commands) {
+  PartsOnDevice(const KvMemory& memory, Link& link) : memory_(memory), link_(link) {
     for (std::size_t g = 0; g < memory.num_groups(); ++g)
       part_bytes_.push_back(static_cast<std::uint64_t>(memory.block_stride(g)));
   }
@@ -109,11 +96,11 @@ class PartsOnDevice final : public KvAccess {
     CHECK(host.kind == store::MemoryKind::kHost && host.address != nullptr && host.length == part_bytes_[g]);
     MovePart command{memory_.base(g) + block * memory_.block_stride(g), host, out, {}};
     std::future<bool> done = command.done.get_future();
-    return commands_.push(std::move(command)) && done.get();
+    return link_.commands.push(std::move(command)) && done.get();
   }
 
   const KvMemory& memory_;
-  Handoff<Command>& commands_;
+  Link& link_;
   std::vector<std::uint64_t> part_bytes_;
 };
 
@@ -151,7 +138,7 @@ struct CudaRunner::Impl {
   void run();
   void execute(AddSequence&& command);
   void execute(RemoveSequence&& command);
-  void execute(Launch&& launch);
+  void execute(LaunchStep&& launch);
   void execute(MovePart&& command);
 
   bool needs_outputs(const sched::StepPlan& plan);
@@ -210,11 +197,8 @@ struct CudaRunner::Impl {
 
   std::atomic<std::int64_t> steps{0}, graph_steps{0}, captures{0}, ahead{0};
 
-  Handoff<Command> commands{std::chrono::microseconds(50)};
-  PartsOnDevice kv_access{parts.kv, commands};
-  Handoff<sched::StepResult> results{std::chrono::microseconds(0)};
-  std::int64_t outstanding = 0;                  // engine thread only
-  std::vector<sched::StepResult> spare_results;  // engine thread only
+  Link link;
+  PartsOnDevice kv_access{parts.kv, link};
   std::jthread thread;                           // last: joins before the rest goes
 };
 
@@ -296,7 +280,7 @@ void CudaRunner::Impl::run() {
   constexpr auto kPause = 20us;
   int idle = 0;
   for (;;) {
-    auto command = flights.empty() ? commands.pop(/*wait=*/true) : commands.pop_within(idle < kAwake ? 0us : kPause);
+    auto command = flights.empty() ? link.commands.pop(/*wait=*/true) : link.commands.pop_within(idle < kAwake ? 0us : kPause);
     if (command) {
       idle = 0;
       std::visit([this](auto&& c) { execute(std::forward<decltype(c)>(c)); }, std::move(*command));
@@ -355,22 +339,13 @@ void CudaRunner::Impl::execute(MovePart&& command) {
 void CudaRunner::Impl::begin_items(const sched::StepPlan& plan, sched::StepResult& result) {
   last_tokens.assign(plan.items.size(), 0);
   states.assign(plan.items.size(), nullptr);
-  result.id = plan.id;
-  result.items.resize(plan.items.size());
+  start_result(plan, result);
   for (std::size_t i = 0; i < plan.items.size(); ++i) {
     const auto& item = plan.items[i];
     const auto found = sequences.find(item.seq);
     CHECK(found != sequences.end());
     states[i] = &found->second;
     last_tokens[i] = -1 - states[i]->place;
-    auto& to = result.items[i];
-    to.seq = item.seq;
-    to.epoch = item.epoch;
-    to.position = item.start + item.count;
-    to.tokens.clear();
-    to.prompt_logprobs.clear();
-    to.pooled.clear();
-    to.status = sched::ItemStatus::kOk;
   }
 }
 
@@ -386,7 +361,7 @@ bool CudaRunner::Impl::needs_outputs(const sched::StepPlan& plan) {
   return false;
 }
 
-void CudaRunner::Impl::execute(Launch&& launch) {
+void CudaRunner::Impl::execute(LaunchStep&& launch) {
   CHECK(launch.plan.rows() > 0 && launch.plan.rows() <= parts.plan.max_rows);
   if (flights.size() == kFlights || needs_outputs(launch.plan)) finish_all();
   flights.push_back({.plan = std::move(launch.plan),
@@ -577,7 +552,7 @@ void CudaRunner::Impl::finish_oldest() {
   }
   flight.result.seconds = clock.now() - flight.issued;
   flight.result.spent = std::move(flight.plan);
-  results.push(std::move(flight.result));
+  link.results.push(std::move(flight.result));
 }
 
 void CudaRunner::Impl::read_row(const Flight& flight, std::size_t index, const Returned& row, sched::ItemResult& to) {
@@ -631,40 +606,17 @@ Result<std::unique_ptr<CudaRunner>> CudaRunner::create(CudaRunnerParts parts) {
 }
 
 CudaRunner::CudaRunner(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-CudaRunner::~CudaRunner() { impl_->commands.close(); }
+CudaRunner::~CudaRunner() { impl_->link.commands.close(); }
 
 const RunnerInfo& CudaRunner::info() const { return impl_->parts.info; }
-
 void CudaRunner::add_sequence(SeqId seq, std::shared_ptr<const Request> request, std::int32_t choice) {
-  CHECK(request->sampling.seed.has_value());
-  impl_->commands.push(AddSequence{seq, std::move(request), choice});
+  impl_->link.add(seq, std::move(request), choice);
 }
-
-void CudaRunner::remove_sequence(SeqId seq) { impl_->commands.push(RemoveSequence{seq}); }
-
-void CudaRunner::launch(sched::StepPlan plan) {
-  ++impl_->outstanding;
-  Launch command{std::move(plan), {}};
-  if (!impl_->spare_results.empty()) {
-    command.result = std::move(impl_->spare_results.back());
-    impl_->spare_results.pop_back();
-  }
-  impl_->commands.push(std::move(command));
-}
-
-std::optional<sched::StepResult> CudaRunner::collect(bool wait) {
-  if (impl_->outstanding == 0) return std::nullopt;
-  auto result = impl_->results.pop(wait);
-  if (result) --impl_->outstanding;
-  return result;
-}
-
+void CudaRunner::remove_sequence(SeqId seq) { impl_->link.remove(seq); }
+void CudaRunner::launch(sched::StepPlan plan) { impl_->link.launch(std::move(plan)); }
+std::optional<sched::StepResult> CudaRunner::collect(bool wait) { return impl_->link.collect(wait); }
+void CudaRunner::recycle(sched::StepResult&& result) { impl_->link.recycle(std::move(result)); }
 KvAccess* CudaRunner::kv_access() { return &impl_->kv_access; }
-
-void CudaRunner::recycle(sched::StepResult&& result) {
-  constexpr std::size_t kMost = 4;  // more than ever are on their way
-  if (impl_->spare_results.size() < kMost) impl_->spare_results.push_back(std::move(result));
-}
 
 CudaRunner::Counts CudaRunner::counts() const {
   return {.steps = impl_->steps, .graph_steps = impl_->graph_steps, .captures = impl_->captures, .ahead = impl_->ahead};
