@@ -1,5 +1,5 @@
-// Rows of the embedding table, dequantised: out[r, i] = table[id of r, i] * scale. The table is a matrix as the GEMM has it,
-// so that one that is the output layer too lies in memory once. A number has the bits that the CPU computes with.
+// Rows of the embedding table, dequantised: out[r, i] = table[id of r, i] * scale. The table is a matrix as the GEMM
+// has it, so that one that is the output layer too lies in memory once. A number has the bits that the CPU computes with.
 //
 // Four threads take a block of 32 columns of a row, each from what one lane of the tensor cores would read, which holds two
 // rows: whole sectors are read, and neighbours write whole sectors.
@@ -10,7 +10,7 @@
 namespace barg::cuda {
 
 struct EmbedArgs {
-  const std::byte* weight;      ///< [V, H], packed (gemm.h), not gated; 16-byte aligned
+  const std::byte* weight;      ///< [V, H], packed (gemm.h); 16-byte aligned
   std::int32_t n, k;            ///< V; H: a multiple of 8
   const std::int32_t* ids;      ///< [R]: an id, or -1 - i for previous[i]
   const std::int32_t* previous; ///< ids that an earlier launch chose, or nullptr where no id is negative

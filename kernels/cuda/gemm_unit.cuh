@@ -1,5 +1,5 @@
-// A unit of a packed matrix (gemm.h) read number by number. A weight is scale * code (+ minimum) in f32, the product and the
-// sum each rounded once: the bits that the CPU computes with.
+// A unit of a packed matrix (gemm.h) read number by number. A weight is scale * code (+ minimum) in f32, the product and
+// the sum each rounded once: the bits that the CPU computes with.
 #pragma once
 
 #include "cuda/gemm.h"
@@ -39,14 +39,16 @@ class GemmUnit {
       return {half(words()[kSupers + g], i) * static_cast<float>(a), 0};
     } else if constexpr (F == GemmFormat::kQ4_K) {
       const std::uint32_t d = words()[kSupers + row];
-      return {half(d, 0) * static_cast<float>(w >> 8 * i & 255u), -(half(d, 1) * static_cast<float>(w >> (16 + 8 * i) & 255u))};
+      const auto a = static_cast<float>(w >> 8 * i & 255u), b = static_cast<float>(w >> (16 + 8 * i) & 255u);
+      return {half(d, 0) * a, -(half(d, 1) * b)};
     } else {
       return {half(w, i), F == GemmFormat::kQ4_1 ? half(words()[kScales + (step / 2 * 2 + 1) * 8 + g], i) : 0};
     }
   }
 
   /// Register r, half h of a step, from its lane's codes.
-  static BARG_DEVICE float number(const GemmFactor& f, const std::uint32_t* codes, std::uint32_t high, int step, int r, int h) {
+  static BARG_DEVICE float number(const GemmFactor& f, const std::uint32_t* codes, std::uint32_t high, int step, int r,
+                                  int h) {
     const int s = step % 2;
     if constexpr (F == GemmFormat::kF16) {
       return half(codes[r], h);

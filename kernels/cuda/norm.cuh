@@ -1,8 +1,8 @@
 // RMSNorm of groups of a row (a whole row, or each head): out = x / sqrt(mean(x^2) + eps) * (weight + offset), one block of
 // threads a group.
 //
-// The sum of squares: thread t takes elements t, t + 256, ... in ascending order, then the threads' sums fold in halves (128,
-// 64, ..., 1). So it follows from the group's numbers alone.
+// The sum of squares: thread t takes elements t, t + 256, ... in ascending order, then the threads' sums fold in halves
+// (128, 64, ..., 1). So it follows from the group's numbers alone.
 #pragma once
 
 #include "cuda/prelude.cuh"

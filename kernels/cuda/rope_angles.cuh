@@ -1,5 +1,6 @@
-// cos and sin of a step's positions, which rope_kv.cuh turns heads by: out[r, i] of the angle positions[r] * frequencies[i],
-// times `scale`. To the bit those of the CPU: the angle is exact in f64, and the rest is sin_cos(). One number a thread.
+// cos and sin of a step's positions, which rope_kv.cuh turns heads by: out[r, i] of the angle positions[r] *
+// frequencies[i], times `scale`. To the bit those of the CPU: the angle is exact in f64, and the rest is sin_cos(). A thread
+// makes one number of each.
 #pragma once
 
 #include "cuda/math.cuh"

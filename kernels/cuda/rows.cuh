@@ -1,5 +1,5 @@
-// What is done to rows between the large kernels: a choice of them, 16-bit copies, a result's way to the residual stream, the
-// scale of logits. Each thread has its own numbers, so any of them may be done in place.
+// What is done to rows between the large kernels: a choice of them, 16-bit copies, a result's way to the residual stream,
+// the scale of logits. Each thread has its own numbers, so any of them may be done in place.
 #pragma once
 
 #include "cuda/prelude.cuh"
@@ -12,9 +12,9 @@ inline constexpr int kRowsThreads = 256;
 
 template <class T>
 struct KeepRowsArgs {
-  T* rows;               ///< row stride `stride`
-  std::int64_t stride;   ///< in T
-  std::int32_t width;    ///< of a row, in T
+  T* rows;
+  std::int64_t stride;         ///< in T
+  std::int32_t width;          ///< of a row, in T
   const std::int32_t* wanted;  ///< [count], ascending; wanted[i] >= i
   std::int32_t count;
 };

@@ -79,7 +79,8 @@ double error_of(const NormCase& c, const NormResult& r) {
       for (int i = 0; i < c.dim; ++i) sum += std::pow(static_cast<double>(r.x[place(c, row, group, i)]), 2);
       for (int i = 0; i < c.dim; ++i) {
         const std::size_t at = place(c, row, group, i);
-        const double want = r.x[at] / std::sqrt(sum / c.dim + kEps) * (static_cast<double>(weight_of(c, r, group, i)) + kOffset);
+        const double weight = static_cast<double>(weight_of(c, r, group, i)) + kOffset;
+        const double want = r.x[at] / std::sqrt(sum / c.dim + kEps) * weight;
         error += std::pow(r.out[at] - want, 2);
         size += want * want;
         const auto dense = static_cast<std::size_t>((row * c.groups + group) * c.dim + i);

@@ -93,7 +93,8 @@ TEST(KeepRows, OfAnyWidthStrideAndPlace) {
   for (const int width : {1, 7, 64, 129}) {
     for (const int gap : {0, 1, 4}) {
       for (const int shift : {0, 1}) {
-        const KeepCase c{.width = width, .gap = gap, .shift = shift, .wanted = choices()[8], .schedule = test::schedule(turn++)};
+        KeepCase c{.width = width, .gap = gap, .shift = shift, .wanted = choices()[8]};
+        c.schedule = test::schedule(turn++);
         EXPECT_TRUE(keeps<float>(c)) << width << " " << gap << " " << shift;
         EXPECT_TRUE(keeps<std::uint16_t>(c)) << width << " " << gap << " " << shift;
       }
@@ -161,7 +162,9 @@ bool adds(std::size_t count, const emu::Schedule& schedule, const emu::Fault& fa
 
 TEST(AddScaled, IsOneFusedMultiplyAdd) {
   int turn = 0;
-  for (const std::size_t count : {1U, 3U, 4U, 5U, 1022U, 1024U, 1025U, 4099U}) EXPECT_TRUE(adds(count, test::schedule(turn++))) << count;
+  for (const std::size_t count : {1U, 3U, 4U, 5U, 1022U, 1024U, 1025U, 4099U}) {
+    EXPECT_TRUE(adds(count, test::schedule(turn++))) << count;
+  }
   EXPECT_FALSE(adds(8, {}, test::value("add.scale", [](double x) { return x * x; })));
 }
 
@@ -173,11 +176,12 @@ TEST(ScaleLogits, TouchesRowsAlone) {
       const std::size_t stride = static_cast<std::size_t>(dim + gap);
       Device device(test::schedule(turn++));
       std::vector<float> x = numbers<float>(rows * stride);
-      const ScaleLogitsArgs args{test::uploaded(device, x, "x"), static_cast<std::int64_t>(stride), rows, dim, 0.0625F * 1.3F};
+      const float scale = 0.08125F;
+      const ScaleLogitsArgs args{test::uploaded(device, x, "x"), static_cast<std::int64_t>(stride), rows, dim, scale};
       launch<scale_logits_kernel>(device.stream(), scale_logits_launch(rows, dim), args);
       EXPECT_EQ(test::findings(device).text, "");
       for (std::size_t i = 0; i < x.size(); ++i)
-        if (i % stride < static_cast<std::size_t>(dim)) x[i] *= 0.0625F * 1.3F;
+        if (i % stride < static_cast<std::size_t>(dim)) x[i] *= scale;
       EXPECT_TRUE(same_bits(x, test::downloaded(device, args.x, x.size()))) << dim;
     }
   }
