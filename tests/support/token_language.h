@@ -23,11 +23,14 @@ class TokenLanguage final : public Constraint, public std::enable_shared_from_th
     std::int32_t distance = -1;  ///< tokens to acceptance; -1: none leads there
   };
 
-  /// States that lead nowhere are left out of every mask. State 0 is the start.
+  /// States that lead nowhere are left out of every mask. State 0 is the start. REQUIRES no letter to be an end id.
   TokenLanguage(std::int32_t vocab, std::vector<State> states, std::vector<TokenId> end_ids,
                 std::map<TokenId, int> newlines = {})
       : vocab_(vocab), states_(std::move(states)), end_ids_(std::move(end_ids)), newlines_(std::move(newlines)) {
-    for (State& s : states_) s.distance = s.accepting ? 0 : -1;
+    for (State& s : states_) {
+      s.distance = s.accepting ? 0 : -1;
+      for (const TokenId id : end_ids_) EXPECT_FALSE(s.next.contains(id)) << id << " is a letter and an end";
+    }
     for (bool changed = true; changed;) {
       changed = false;
       for (State& s : states_) {
@@ -41,18 +44,23 @@ class TokenLanguage final : public Constraint, public std::enable_shared_from_th
     }
   }
 
-  /// `states` states over ids [first, vocab), about `ways` of them from each; always with some whole output.
+  /// `states` states over the ids of [first, vocab) that do not end, about `ways` of them from each; always with some
+  /// whole output.
   static std::shared_ptr<TokenLanguage> random(Rng& rng, std::int32_t vocab, TokenId first, std::size_t states, int ways,
                                                std::vector<TokenId> end_ids) {
+    const auto letter = [&](TokenId id) {
+      while (std::find(end_ids.begin(), end_ids.end(), id) != end_ids.end()) id = id + 1 < vocab ? id + 1 : first;
+      return id;
+    };
     std::vector<State> table(states);
     table.back().accepting = true;
     for (std::size_t s = 0; s < states; ++s) {
       if (rng.below(6) == 0) table[s].accepting = true;
       for (int w = 0; w < ways; ++w) {
         const auto id = first + static_cast<TokenId>(rng.below(static_cast<std::uint64_t>(vocab - first)));
-        table[s].next[id] = std::min(states - 1, s + rng.below(3));
+        table[s].next[letter(id)] = std::min(states - 1, s + rng.below(3));
       }
-      if (s + 1 < states) table[s].next[first + static_cast<TokenId>(s % 7)] = s + 1;
+      if (s + 1 < states) table[s].next[letter(first + static_cast<TokenId>(s % 7))] = s + 1;
     }
     return std::make_shared<TokenLanguage>(vocab, std::move(table), std::move(end_ids));
   }
