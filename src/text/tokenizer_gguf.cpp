@@ -37,6 +37,7 @@ constexpr Pre kPres[] = {
     {"llama-v3", patterns::kLlama3, First::kNone, false, true, true},
     {"llama3", patterns::kLlama3, First::kNone, false, true, true},
     {"falcon3", patterns::kLlama3, First::kNone, false, true, true},
+    {"lfm2", patterns::kLlama3, First::kNone, false, true, true},
     {"dbrx", patterns::kLlama3},
     {"glm4", patterns::kLlama3},
     {"chatglm-bpe", patterns::kLlama3},

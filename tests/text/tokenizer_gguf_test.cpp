@@ -77,6 +77,29 @@ INSTANTIATE_TEST_SUITE_P(Kinds, GgufPre,
                            return name;
                          });
 
+// LFM2 splits as Llama 3 does. Files of LFM2.5 have the same name, and a pattern that is spelled in another way.
+TEST(Gguf, Lfm2SplitsByThePatternOfItsTokenizerJson) {
+  const auto text = test::read_data("tokenizers/llama3.json");
+  const auto strings = test::read_data("tokenizers/strings.jsonl");
+  if (!text || !strings) GTEST_SKIP() << test::kNoShared;
+  auto file = parse_json(*text, {.max_members = 0, .reject_duplicate_keys = false});
+  ASSERT_TRUE(file);
+  VocabData gguf = gguf_of(*file, "lfm2");
+  gguf.add_bos = false;
+  Json& split = file->find("pre_tokenizer")->find("pretokenizers")->as_array()[0];
+  *split.find("pattern")->find("Regex") =
+      R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s)";
+  VocabData json;
+  json.tokenizer_json = dump_json(*file);
+  const auto a = make_tokenizer(gguf), b = make_tokenizer(json);
+  ASSERT_TRUE(a) << a.error().message;
+  ASSERT_TRUE(b) << b.error().message;
+  for (const Json& line : test::parse_lines(*strings)) {
+    const std::string& s = line.find("text")->as_string();
+    ASSERT_EQ((*a)->encode(s, kText), (*b)->encode(s, kText)) << s;
+  }
+}
+
 // llama.cpp's own vocabularies and strings. It does not apply NFC: where its ids differ on text that NFC changes,
 // Hugging Face is right, and the ids must be those of the composed text.
 TEST(Gguf, VocabulariesOfLlamaCpp) {
