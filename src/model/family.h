@@ -60,6 +60,8 @@ std::string known_gguf_architectures();
 
 inline constexpr std::int64_t kMaxHeadDim = 512;  ///< what attention kernels are written for
 inline constexpr std::int64_t kMaxFfn = 1 << 24;
+inline constexpr std::int64_t kMaxStateHeads = 1 << 16;  ///< of a recurrent mixer
+inline constexpr std::int64_t kMaxStateDim = 1024;       ///< of one of its heads
 
 /// How a config.json of a family spells its rope, and what it leaves out.
 struct HfRope {
@@ -136,6 +138,8 @@ void mixers_by_interval_from_gguf(const FamilyInput& input, DecoderSpec& spec, M
 void drop_prediction_layers(const FamilyInput& input, DecoderSpec& spec);
 /// Rows of token_embd, against what the metadata say of the vocabulary.
 std::int32_t vocab_rows_from_gguf(const FamilyInput& input);
+/// Kernel, groups, heads and both sizes of a head, from the keys "ssm."; refused where they do not fit together.
+RecurrentSpec recurrent_sizes_from_gguf(FieldReader& fields);
 /// "blk.N." of the first layer with such a mixer; empty if there is none.
 std::string first_layer_with(const DecoderSpec& spec, bool (*has)(MixerKind));
 /// Multipliers of Granite.

@@ -176,6 +176,33 @@ std::int32_t kv_heads_of_some(const FamilyInput& in, std::int32_t num_layers) {
 
 }  // namespace
 
+RecurrentSpec recurrent_sizes_from_gguf(FieldReader& f) {
+  const auto size = [&](const char* key, std::int64_t most) {
+    return static_cast<std::int32_t>(f.integer(key, 1, most));
+  };
+  RecurrentSpec r;
+  r.kernel = size("ssm.conv_kernel", ops::kMaxConvKernel);
+  r.groups = size("ssm.group_count", kMaxStateHeads);
+  r.state_size = size("ssm.state_size", kMaxStateDim);
+  r.heads = size("ssm.time_step_rank", kMaxStateHeads);
+  const std::int32_t inner = size("ssm.inner_size", kMaxStateHeads * kMaxStateDim);
+  r.head_dim = inner / r.heads;
+  r.converted = true;
+  if (f.error()) return r;
+  if (r.kernel < 2) refuse_value(f, "ssm.conv_kernel", "1", "2, 3, 4");
+  if (r.inner() != inner || r.head_dim > kMaxStateDim) {
+    f.refuse(
+        ErrorCode::kBadFile,
+        "an inner size of " + std::to_string(inner) + " is not that of " + std::to_string(r.heads) + " heads",
+        "ssm.inner_size");
+  } else if (r.heads % r.groups != 0) {
+    f.refuse(ErrorCode::kBadFile,
+             std::to_string(r.heads) + " heads are not a multiple of " + std::to_string(r.groups) + " groups",
+             "ssm.time_step_rank");
+  }
+  return r;
+}
+
 std::string first_layer_with(const DecoderSpec& s, bool (*has)(MixerKind)) {
   for (std::size_t i = 0; i < s.layers.size(); ++i) {
     if (has(s.layers[i].mixer)) return "blk." + std::to_string(i) + ".";

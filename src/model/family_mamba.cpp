@@ -9,9 +9,6 @@
 namespace barg::model {
 namespace {
 
-constexpr std::int64_t kMost = 1 << 16;     // heads
-constexpr std::int64_t kMostOfHead = 1024;  // numbers
-
 constexpr TensorName kMamba2Rows[] = {
     {"norm", "attn_norm"},
     {"mixer.in_proj", "ssm_in"},
@@ -83,30 +80,10 @@ float scale_of(FieldReader& f, std::string_view key) {
 
 /// From the keys, and of the optional tensors from those that the first such layer has.
 RecurrentSpec mamba2_sizes_from_gguf(const FamilyInput& in, const DecoderSpec& s) {
-  FieldReader& f = in.fields;
-  const auto size = [&](const char* key, std::int64_t most) {
-    return static_cast<std::int32_t>(f.integer(key, 1, most));
-  };
-  RecurrentSpec r;
-  r.kernel = size("ssm.conv_kernel", ops::kMaxConvKernel);
-  r.state_size = size("ssm.state_size", kMostOfHead);
-  r.heads = size("ssm.time_step_rank", kMost);
-  r.groups = size("ssm.group_count", kMost);
-  const std::int32_t inner = size("ssm.inner_size", kMost * kMostOfHead);
-  r.head_dim = inner / r.heads;
+  RecurrentSpec r = recurrent_sizes_from_gguf(in.fields);
   r.norm_groups = r.groups;
   r.gate_first = true;
-  r.converted = true;
-  if (f.error()) return r;
-  if (r.kernel < 2) refuse_value(f, "ssm.conv_kernel", "1", "2, 3, 4");
-  if (r.inner() != inner || r.head_dim > kMostOfHead || r.heads % r.groups != 0) {
-    f.refuse(ErrorCode::kBadFile,
-             std::to_string(r.heads) + " heads in " + std::to_string(r.groups) +
-                 " groups do not make an inner size of " + std::to_string(inner),
-             "ssm.inner_size");
-    return r;
-  }
-  r.channels = inner + 2 * r.group_width();
+  r.channels = r.inner() + 2 * r.group_width();
   const std::string blk = first_layer_with(s, has_state);
   r.norm = in.files.find(blk + "ssm_norm.weight") != nullptr;
   r.conv_bias = in.files.find(blk + "ssm_conv1d.bias") != nullptr;
@@ -150,12 +127,12 @@ RecurrentSpec mamba2_sizes_from_hf(const FamilyInput& in, std::int32_t hidden, b
   RecurrentSpec r;
   const std::int32_t expand = size("mamba_expand", "expand", 64, 2);
   if (inner == 0) inner = expand * hidden;
-  r.heads = size("mamba_n_heads", "num_heads", kMost, 128);
+  r.heads = size("mamba_n_heads", "num_heads", kMaxStateHeads, 128);
   const Json* head = in.config->find("mamba_d_head");
   const bool automatic = prefixed && (head == nullptr || head->is_string());  // "auto"
-  r.head_dim = automatic ? inner / r.heads : size("mamba_d_head", "head_dim", kMostOfHead, 64);
-  r.groups = size("mamba_n_groups", "n_groups", kMost, prefixed ? 1 : 8);
-  r.state_size = size("mamba_d_state", "state_size", kMostOfHead, prefixed ? 256 : 128);
+  r.head_dim = automatic ? inner / r.heads : size("mamba_d_head", "head_dim", kMaxStateDim, 64);
+  r.groups = size("mamba_n_groups", "n_groups", kMaxStateHeads, prefixed ? 1 : 8);
+  r.state_size = size("mamba_d_state", "state_size", kMaxStateDim, prefixed ? 256 : 128);
   r.kernel = size("mamba_d_conv", "conv_kernel", ops::kMaxConvKernel, 4);
   r.conv_bias = f.boolean(prefixed ? "mamba_conv_bias" : "use_conv_bias", true);
   r.in_bias = r.out_bias = f.boolean(prefixed ? "mamba_proj_bias" : "use_bias", false);

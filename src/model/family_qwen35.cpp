@@ -15,22 +15,11 @@ constexpr TensorName kNames[] = {
     {"linear_attn.dt_bias", "ssm_dt.bias"},
 };
 
-constexpr std::int64_t kMost = 1 << 16;     // heads
-constexpr std::int64_t kMostOfHead = 1024;  // numbers
-
 /// What follows from the sizes.
-void finish_sizes(FieldReader& f, RecurrentSpec& r, const char* kernel, const char* heads) {
+void finish(RecurrentSpec& r) {
   r.channels = 2 * r.group_width() + r.inner();
   r.norm_groups = r.heads;
   r.shared_norm = true;
-  if (f.error()) return;
-  if (r.kernel < 2) refuse_value(f, kernel, "1", "2, 3, 4");
-  if (r.heads % r.groups != 0) {
-    f.refuse(ErrorCode::kBadFile,
-             std::to_string(r.heads) + " value heads are not a multiple of " + std::to_string(r.groups) +
-                 " key heads",
-             heads);
-  }
 }
 
 RecurrentSpec sizes_from_hf(FieldReader& f) {
@@ -39,34 +28,19 @@ RecurrentSpec sizes_from_hf(FieldReader& f) {
   };
   RecurrentSpec r;
   r.kernel = size("linear_conv_kernel_dim", ops::kMaxConvKernel, 4);
-  r.groups = size("linear_num_key_heads", kMost, 16);
-  r.state_size = size("linear_key_head_dim", kMostOfHead, 128);
-  r.heads = size("linear_num_value_heads", kMost, 32);
-  r.head_dim = size("linear_value_head_dim", kMostOfHead, 128);
-  finish_sizes(f, r, "linear_conv_kernel_dim", "linear_num_value_heads");
-  return r;
-}
-
-RecurrentSpec sizes_from_gguf(FieldReader& f) {
-  const auto size = [&](const char* key, std::int64_t most) {
-    return static_cast<std::int32_t>(f.integer(key, 1, most));
-  };
-  RecurrentSpec r;
-  r.kernel = size("ssm.conv_kernel", ops::kMaxConvKernel);
-  r.groups = size("ssm.group_count", kMost);
-  r.state_size = size("ssm.state_size", kMostOfHead);
-  r.heads = size("ssm.time_step_rank", kMost);
-  const std::int32_t inner = size("ssm.inner_size", kMost * kMostOfHead);
-  if (inner % r.heads != 0 || inner / r.heads > kMostOfHead) {
-    f.refuse(
-        ErrorCode::kBadFile,
-        "an inner size of " + std::to_string(inner) + " is not that of " + std::to_string(r.heads) + " heads",
-        "ssm.inner_size");
-    return r;
+  r.groups = size("linear_num_key_heads", kMaxStateHeads, 16);
+  r.state_size = size("linear_key_head_dim", kMaxStateDim, 128);
+  r.heads = size("linear_num_value_heads", kMaxStateHeads, 32);
+  r.head_dim = size("linear_value_head_dim", kMaxStateDim, 128);
+  finish(r);
+  if (f.error()) return r;
+  if (r.kernel < 2) refuse_value(f, "linear_conv_kernel_dim", "1", "2, 3, 4");
+  if (r.heads % r.groups != 0) {
+    f.refuse(ErrorCode::kBadFile,
+             std::to_string(r.heads) + " value heads are not a multiple of " + std::to_string(r.groups) +
+                 " key heads",
+             "linear_num_value_heads");
   }
-  r.head_dim = inner / r.heads;
-  r.converted = true;
-  finish_sizes(f, r, "ssm.conv_kernel", "ssm.time_step_rank");
   return r;
 }
 
@@ -102,7 +76,8 @@ Result<DecoderSpec> from_gguf(const FamilyInput& in, std::string_view ffn_key) {
   s->qk_norm = QkNorm::kHeads;
   s->attention_gate = true;
   s->ffn_norm_is_post = true;
-  s->recurrent = sizes_from_gguf(in.fields);
+  s->recurrent = recurrent_sizes_from_gguf(in.fields);
+  finish(s->recurrent);
   return s;
 }
 

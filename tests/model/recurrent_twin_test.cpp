@@ -358,12 +358,12 @@ TEST(RecurrentGguf, IsRefusedByName) {
     const char* message;
   };
   const Case cases[] = {
-      {{"mamba2", "mamba2", "mamba2"}, "ssm.inner_size", 100, "do not make an inner size of 100"},
-      {{"mamba2", "mamba2", "mamba2"}, "ssm.group_count", 3, "in 3 groups"},
+      {{"mamba2", "mamba2", "mamba2"}, "ssm.inner_size", 100, "an inner size of 100 is not that of"},
+      {{"mamba2", "mamba2", "mamba2"}, "ssm.group_count", 3, "not a multiple of 3 groups"},
       {{"mamba2", "mamba2", "mamba2"}, "ssm.conv_kernel", 1, "ssm.conv_kernel"},
       {{"mamba2", "mamba2", "mamba2"}, "ssm.state_size", 32, "has shape"},
       {{"qwen3next", "qwen3-next", "qwen3next"}, "ssm.inner_size", 63, "is not that of 4 heads"},
-      {{"qwen3next", "qwen3-next", "qwen3next"}, "ssm.group_count", 3, "not a multiple of 3 key heads"},
+      {{"qwen3next", "qwen3-next", "qwen3next"}, "ssm.group_count", 3, "not a multiple of 3 groups"},
       {{"qwen3next", "qwen3-next", "qwen3next"}, "full_attention_interval", 2, "has shape"},
       {{"qwen3next", "qwen3-next", "qwen3next"}, "expert_shared_feed_forward_length", 48, "has shape"},
       {{"lfm2", "lfm2", "lfm2"}, "shortconv.l_cache", 5, "shortconv.l_cache"},
