@@ -131,11 +131,11 @@ TEST(SharedKv, BlocksThatLeftTheWindowAreNotRead) {
 // --- GGUF --------------------------------------------------------------------------------------------------
 
 /// What llama.cpp's converter writes; with `q8`, what its quantiser makes of it: matrices as Q8_0 where their
-/// rows are whole blocks.
+/// rows are whole blocks. Queries are multiplied by `query_scale`.
 class Converter {
  public:
-  Converter(const char* architecture, const ModelFiles& hf, bool q8 = false)
-      : architecture_(architecture), hf_(hf), spec_(hf.spec().value()), q8_(q8) {}
+  Converter(const char* architecture, const ModelFiles& hf, bool q8 = false, float query_scale = 1)
+      : architecture_(architecture), hf_(hf), spec_(hf.spec().value()), q8_(q8), query_scale_(query_scale) {}
 
   std::string file() {
     metadata();
@@ -220,7 +220,10 @@ class Converter {
     const std::size_t number = name.rfind(".0.weight");
     if (name.starts_with("altup_") && number != name.npos) return stack(name.substr(0, number));
     if (name.starts_with("altup_")) return;  // one of those
-    put(name, floats_of(*hf_.find(name)));
+    Floats values = floats_of(*hf_.find(name));
+    if (name.ends_with("attn_q_norm.weight"))
+      for (float& v : values.values) v *= query_scale_;
+    put(name, values);
   }
 
   /// The matrices of the streams, one behind the other.
@@ -259,6 +262,7 @@ class Converter {
   const ModelFiles& hf_;
   DecoderSpec spec_;
   bool q8_;
+  float query_scale_;
   GgufBuilder builder_;
   std::vector<std::string> data_;
 };
@@ -280,14 +284,20 @@ TEST_P(GemmaModel, GgufGivesTheBitsOfTheCheckpoint) {
   EXPECT_TRUE(same_bits(b.logits(got), a.logits(want)));
 }
 
+/// Gemma 4 does not scale scores (a deviation of 4 to 6 in these models), so that an error of the eight bits weighs more
+/// in the softmax than elsewhere: gemma4 is 0.097 away from f32, and 0.024, as any other model, where queries are a
+/// quarter. The rest of gemma4-moe is near ties of its router: in 10 of 65 rows some layer's second and third expert are
+/// nearer (0.02 in the median) than the logits move (up to 0.03), and they change places. Such rows are off by half of
+/// their length, those before the first by at most 0.11 (0.034 with a quarter): 0.26 and 0.16 in all.
 TEST_P(GemmaModel, QuantisedInt8StaysNearF32AndDoesNotDependOnSteps) {
   const auto hf = open_or_throw(path_);
-  TempDir dir;
-  const auto gguf =
-      open_or_throw(dir.write("q8.gguf", Converter(architecture_of(GetParam()), *hf, true).file()));
-  // Gemma 4 does not scale scores, so that attention is sharp; and random experts give near ties to a router.
+  const char* architecture = architecture_of(GetParam());
   const std::string model = GetParam();
-  EXPECT_LT(int8_distance(gguf, ids(65)), model == "gemma3n" ? 0.05 : model == "gemma4" ? 0.15 : 0.4);
+  TempDir dir;
+  const auto gguf = open_or_throw(dir.write("q8.gguf", Converter(architecture, *hf, true).file()));
+  EXPECT_LT(int8_distance(gguf, ids(65)), model == "gemma3n" ? 0.05 : model == "gemma4" ? 0.12 : 0.3);
+  const auto blunt = open_or_throw(dir.write("blunt.gguf", Converter(architecture, *hf, true, 0.25f).file()));
+  EXPECT_LT(int8_distance(blunt, ids(65)), model == "gemma4-moe" ? 0.2 : 0.05);
   check_bits(gguf, ids(65), Recipe::kInt8, DType::kF16);
 }
 
