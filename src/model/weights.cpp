@@ -350,11 +350,13 @@ class Builder {
     to.first.packing = packing_;
     for (std::size_t i = 0; i < sources.size() && !error_; ++i) {
       const Tensor &first = *sources[0].tensor, &t = *sources[i].tensor;
-      if (t.type.name != first.type.name) {
+      ops::PackedWeight& held = i == 0 ? to.first : more_.emplace_back(ops::PackedWeight{.packing = packing_});
+      matrix(held, {sources[i]}, n, k);
+      // Of one name in the file they may still be held in several types: by how their scales lie, say.
+      if (!error_ && held.dtype != to.first.dtype) {
         set_error(ErrorCode::kUnsupported, "tensors " + printable(first.name) + " and " + printable(t.name) +
                                                " are stored in different types, which is not supported yet");
       }
-      matrix(i == 0 ? to.first : more_.emplace_back(ops::PackedWeight{.packing = packing_}), {sources[i]}, n, k);
     }
     to.stride = static_cast<std::int64_t>(aligned(ops_.packed_bytes(to.first.dtype, n, k, packing_)));
   }

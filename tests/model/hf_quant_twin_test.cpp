@@ -104,5 +104,33 @@ TEST(HfQuantTwins, DeepSeekInFp8) {
   check_bits(files, ids, Recipe::kInt8, DType::kF16);
 }
 
+/// One expert's scales lie eight columns apart, which FP8 blocks of 32 cannot hold: it would become f32, the others not. A
+/// stack has one type and one stride, so this is refused, whatever the file calls the types.
+TEST(HfQuantTwins, ExpertsOfAStackThatWouldBeHeldInSeveralTypesAreRefused) {
+  const std::string path = barg::test::shared_data("models/qwen3-moe");
+  if (path.empty()) GTEST_SKIP() << barg::test::kNoShared;
+  for (const bool mixed : {false, true}) {
+    const Checkpoints twins(path, R"({"quant_method":"fp8"})", [&](const Tensor& t) -> std::optional<Replaced> {
+      if (t.name.find(".experts.") == std::string::npos || !t.name.ends_with(".weight")) return std::nullopt;
+      const std::int64_t n = t.shape[0], k = t.shape[1];
+      const std::int64_t columns = mixed && t.name.find(".experts.0.") != std::string::npos ? k / 8 : 1;
+      const std::vector<std::uint8_t> codes(static_cast<std::size_t>(n * k), 0x30);
+      const std::vector<float> ones(static_cast<std::size_t>(n * columns), 1.0f);
+      const std::vector<float> values(static_cast<std::size_t>(n * k), 0.5f);
+      return Replaced{{{t.name, "F8_E4M3", t.shape, bytes_of(codes)},
+                       {base_of(t.name, ".weight") + ".weight_scale", "F32", {n, columns}, bytes_of(ones)}},
+                      {t.name, "F32", t.shape, bytes_of(values)}};
+    });
+    const auto files = open_or_throw(twins.small.path());
+    ops::CpuDevice device({.threads = 1});
+    const auto bytes = Decoder::weight_bytes(*files, device.ops(), Recipe::kF32);
+    EXPECT_EQ(bytes.has_value(), !mixed);
+    if (!bytes) {
+      EXPECT_EQ(bytes.error().code, ErrorCode::kUnsupported);
+      EXPECT_NE(bytes.error().message.find("are stored in different types"), std::string::npos) << bytes.error().message;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace barg::model::test
