@@ -1,0 +1,2 @@
+#include "conformance.cuh"
+#include "probe.cuh"
