@@ -72,7 +72,7 @@ std::string pip_that_gives(const std::string& content) {
 }
 
 TEST_F(Scripts, AreValidBash) {
-  for (const char* script : {"run", "test", "lib.sh", "deps.sh"}) {
+  for (const char* script : {"run", "test", "device-check", "lib.sh", "deps.sh"}) {
     EXPECT_EQ(bash(std::string("bash -n scripts/") + script).code, 0) << script;
   }
 }
