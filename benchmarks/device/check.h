@@ -21,7 +21,7 @@ namespace barg::check {
 struct Options {
   bool emulated = false;            ///< the emulated device, and small shapes
   bool small = false;               ///< small shapes on a real device: under a checker
-  std::vector<std::string> images;  ///< files of machine code
+  std::vector<std::string> images;  ///< files of machine code, besides what the program holds
   std::string fault;                ///< emulated: the value that kernels pass to seeded() by this name is wrong
   std::string predictions = "benchmarks/device";
 };

@@ -102,7 +102,7 @@ void numbers(Conformance& c) {
 }
 
 void exchange_and_moves(Conformance& c) {
-  int blocks = c.blocks(64);
+  const int blocks = c.blocks(64);
   c.equal("shuffles, ballot, bit counts",
           c.run(cuda::kernel<cuda::conform_exchange_kernel>(), {.grid_x = blocks, .threads = cuda::kExchangeThreads},
                 random_words(size(blocks * cuda::kExchangeThreads), 2),
@@ -113,10 +113,6 @@ void exchange_and_moves(Conformance& c) {
                 random_words(size(blocks * cuda::kMoveThreads * cuda::kMoveIn), 3),
                 size(blocks * cuda::kMoveThreads * cuda::kMoveWords), blocks),
           cuda::kMoveWords);
-  const int rounds = 2 * cuda::kRingStages + 3, words = rounds * cuda::kRingThreads * 4;
-  c.equal("cp.async: groups, waits, zeros", c.run(cuda::kernel<cuda::conform_copies_kernel>(), {.threads = cuda::kRingThreads},
-                                                  random_words(size(words), 4), size(words), rounds),
-          4 * cuda::kRingThreads);
   c.equal("ldmatrix x4, as it is and transposed",
           c.run(cuda::kernel<cuda::conform_ldmatrix_kernel>(), {.grid_x = blocks, .threads = 32},
                 random_words(size(blocks * 32 * 4), 5), size(blocks * 32 * cuda::kMatrixWords), blocks),
@@ -171,6 +167,14 @@ void atomics_and_shared(Conformance& c) {
           1);
 }
 
+/// Last of all: what is not asked for has an address that is none.
+void copies(Conformance& c) {
+  const int rounds = 2 * cuda::kRingStages + 3, words = rounds * cuda::kRingThreads * 4;
+  c.equal("cp.async: groups, waits, zeros", c.run(cuda::kernel<cuda::conform_copies_kernel>(), {.threads = cuda::kRingThreads},
+                                                  random_words(size(words), 4), size(words), rounds),
+          4 * cuda::kRingThreads);
+}
+
 /// Each launch reads what the one before wrote, though it may begin before that has ended.
 void chain(Conformance& c) {
   constexpr int kLinks = 40;
@@ -211,6 +215,7 @@ void conformance(Check& check) {
   mma(c, cuda::Half::kBF16, cuda::kernel<cuda::conform_mma_bf16_kernel>(), "bf16");
   atomics_and_shared(c);
   chain(c);
+  copies(c);
 }
 
 }  // namespace barg::check
