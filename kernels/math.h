@@ -1,4 +1,4 @@
-// The vector-math functions of the numerics contract, scalar form: exp, log, tanh, silu, gelu, the 16-bit and
+// The vector-math functions of the numerics contract, scalar form: exp, log, tanh, erf, silu, gelu, the 16-bit and
 // 8-bit float formats and the one reduction tree. Every back end must return these bits; libm is never asked.
 //
 // Invariants:
@@ -44,6 +44,16 @@ inline constexpr float kGeluCubic = 7.13548162726e-2f;
 inline constexpr float kTanhSmall = 0.625f;
 inline constexpr float kTanhP[5] = {-5.70498872745e-3f, 2.06390887954e-2f, -5.37397155531e-2f,
                                     1.33314422036e-1f, -3.33332819422e-1f};
+// erf: x + x P(x^2) below kErfSmall, above it 1 - exp(-Q(|x|)), least squares towards the smallest largest error;
+// from kErfMax on it is 1.
+inline constexpr float kErfSmall = 0.9277f;
+inline constexpr float kErfMax = 4.0f;
+inline constexpr float kErfP[6] = {-5.987234180793166e-4f, 4.992981906980276e-3f, -2.676690556108952e-2f,
+                                   1.128183901309967e-1f,  -3.761249780654907e-1f, 1.2837915122509003e-1f};
+inline constexpr float kErfQ[7] = {-1.9512433209456503e-4f, 3.035441506654024e-3f, -2.2196777164936066e-2f,
+                                   1.0387095808982849e-1f,  6.372490525245667e-1f, 1.1276373863220215f,
+                                   2.045884757535532e-4f};
+inline constexpr float kSqrtHalf = 0.70710678118654752f;
 }  // namespace math
 
 static inline float exp(float x) {
@@ -113,6 +123,23 @@ static inline float tanh(float x) {
   const float large = 1.0f - 2.0f / (exp(magnitude + magnitude) + 1.0f);
   return bits_float(float_bits(large) | (float_bits(x) & 0x80000000u));
 }
+
+/// Within 1e-7 everywhere.
+static inline float erf(float x) {
+  const float magnitude = bits_float(float_bits(x) & 0x7fffffffu);
+  const float z = x * x;
+  float p = math::kErfP[0];
+  for (int i = 1; i < 6; ++i) p = fma(p, z, math::kErfP[i]);
+  if (magnitude < math::kErfSmall) return fma(p, x, x);
+  const float t = magnitude > math::kErfMax ? math::kErfMax : magnitude;  // written so that a NaN passes
+  float q = math::kErfQ[0];
+  for (int i = 1; i < 7; ++i) q = fma(q, t, math::kErfQ[i]);
+  const float large = 1.0f - exp(-q);
+  return bits_float(float_bits(large) | (float_bits(x) & 0x80000000u));
+}
+
+/// (x / 2) (1 + erf(x / sqrt(2))).
+static inline float gelu_erf(float x) { return (0.5f * x) * (1.0f + erf(x * math::kSqrtHalf)); }
 
 /// IEEE binary16 to f32, exact.
 static inline float f16_to_f32(std::uint16_t h) {

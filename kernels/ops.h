@@ -153,8 +153,8 @@ struct LinearParams {
 /// Logits per entry of LinearParams::block_max.
 inline constexpr std::int32_t kBlockMax = 64;
 
-/// What a gate goes through: silu(x) = x / (1 + exp(-x)), or the GELU by tanh; with our own exp (math.h).
-enum class Activation : std::uint8_t { kSilu, kGeluTanh };
+/// What a gate goes through: silu(x) = x / (1 + exp(-x)), or the GELU by tanh or by erf; with our own functions (math.h).
+enum class Activation : std::uint8_t { kSilu, kGeluTanh, kGeluErf };
 
 /// out[r, n] = act(g) * u with g, u = x[r] times column n of gate and up (+ biases), as linear and gate_mul
 /// define them; in f32, in Form::kInt8, or both.
@@ -217,7 +217,8 @@ struct RopeKvParams {
 };
 
 /// out[r, h] = softmax over keys j <= p (and j > p - window if window > 0) of q.k_j * scale, applied to v_j,
-/// where p is the row's position and K, V are read as stored, also the row's own chunk. Per (row, head) the
+/// where p is the row's position, or that of the last row of its segment if not `causal`, and K, V are read as stored,
+/// also the row's own chunk. Per (row, head) the
 /// order of operations depends on absolute key positions only: tiles of kTileKeys, splits of kSplitKeys,
 /// partials folded left.
 struct AttentionParams {
@@ -236,12 +237,13 @@ struct AttentionParams {
   float softcap = 0;         ///< > 0: a score s is tanh(s * (1 / softcap)) * softcap, before the mask
   /// [nq] or nullptr: a logit of each head that joins its softmax after all keys and has no value.
   const float* sinks = nullptr;
+  bool causal = true;  ///< false REQUIRES window == 0
 };
 
-/// out[r, i] = act(gate[r, i] * gate_scale) * up[r, i].
+/// out[r, i] = act(gate[r, i] * gate_scale) * up[r, i], without the product where `up` is nullptr.
 struct GateMulParams {
   const float* gate;  ///< [R, I], row stride in_stride floats
-  const float* up;    ///< [R, I], row stride up_stride
+  const float* up;    ///< [R, I], row stride up_stride, or nullptr
   std::int64_t in_stride;
   std::int32_t rows, dim;
   float* out;  ///< [R, I] dense; may be gate or up where that is dense
@@ -649,9 +651,10 @@ enum Feature : std::uint32_t {
   kFeatureSinks = 32,       ///< AttentionParams::sinks
   kFeatureRecurrent = 64,   ///< conv1d, delta_net, mamba2, gated_norm, sigmoid_mul
   kFeatureStreams = 128,    ///< predict_streams, correct_streams, match_magnitude, cut_gate
-  kFeatureLogitScale = 2048,  ///< scale_logits
+  kFeatureEncoders = 256,   ///< AttentionParams::causal = false, gate_mul without `up`, Activation::kGeluErf
   kFeatureHostMemory = 512,  ///< a step's buffers lie in memory that whoever calls may read and write too; scale_rows
   kFeatureLayerNorm = 1024,  ///< NormKind::kLayer, NormParams::bias
+  kFeatureLogitScale = 2048,  ///< scale_logits
 };
 
 struct OpTable {

@@ -49,6 +49,11 @@ static constexpr std::int32_t first_key(const AttentionParams& p, std::int32_t p
   return p.window > 0 && position - p.window + 1 > 0 ? position - p.window + 1 : 0;
 }
 
+/// Last key that row `row` of a segment sees.
+static constexpr std::int32_t last_key(const AttentionParams& p, const Segment& s, std::int32_t row) {
+  return s.pos_begin + (p.causal ? row : s.row_count - 1);
+}
+
 /// Floats of a head in registers of 16.
 static constexpr std::int32_t padded_dim(std::int32_t dim) { return (dim + 15) / 16 * 16; }
 

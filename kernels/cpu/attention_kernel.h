@@ -395,9 +395,9 @@ std::uint64_t clip(State& s, std::int32_t group) {
   std::uint64_t any = 0;
   int i = 0;
   for (int r = 0; r < s.item->rows; ++r) {
-    const std::int32_t position = s.segment->pos_begin + s.item->row + r;
-    const std::int32_t from = larger(first_key(*s.p, position) - group, 0);
-    const std::int32_t to = min_of(position - group, kGroupKeys - 1);
+    const std::int32_t row = s.item->row + r;
+    const std::int32_t from = larger(first_key(*s.p, s.segment->pos_begin + row) - group, 0);
+    const std::int32_t to = min_of(last_key(*s.p, *s.segment, row) - group, kGroupKeys - 1);
     std::uint64_t visible = 0;
     if (from <= to) visible = (~std::uint64_t{0} >> (kGroupKeys - 1 - (to - from))) << from;
     any |= visible;
@@ -447,7 +447,7 @@ Ahead ahead_of(const State& s, std::int32_t group, int kv) {
   const KvLayerView& kv_view = s.p->kv;
   const bool next_head = kv + 1 < s.item->kv_heads;
   const std::int32_t from = next_head ? group : group + kGroupKeys;
-  const std::int32_t last = s.segment->pos_begin + s.item->row + s.item->rows - 1;
+  const std::int32_t last = last_key(*s.p, *s.segment, s.item->row + s.item->rows - 1);
   const std::int32_t first = first_key(*s.p, s.segment->pos_begin + s.item->row);
   Ahead ahead;
   ahead.kv = &kv_view;
@@ -523,8 +523,9 @@ struct Place {
     const int n = item.queries_per_head();
     row = item.row + i % n / item.heads;
     head = (item.kv_head + i / n) * (p.num_q_heads / p.kv.num_kv_heads) + item.head + i % item.heads;
-    last = p.segments[item.segment].pos_begin + row;
-    first = first_key(p, last);
+    const Segment& segment = p.segments[item.segment];
+    last = last_key(p, segment, row);
+    first = first_key(p, segment.pos_begin + row);
   }
   bool sees(std::int32_t split) const { return first < split + kSplitKeys && last >= split; }
 };

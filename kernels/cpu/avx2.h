@@ -134,6 +134,26 @@ inline __m256 tanh8(__m256 x) {
   return _mm256_blendv_ps(_mm256_or_ps(large, sign), small, is_small);
 }
 
+inline __m256 erf8(__m256 x) {
+  const __m256 sign = _mm256_and_ps(x, _mm256_set1_ps(-0.0f));
+  const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
+  const __m256 z = _mm256_mul_ps(x, x);
+  __m256 p = _mm256_set1_ps(math::kErfP[0]);
+  for (int i = 1; i < 6; ++i) p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(math::kErfP[i]));
+  const __m256 small = _mm256_fmadd_ps(p, x, x);
+  const __m256 t = _mm256_min_ps(_mm256_set1_ps(math::kErfMax), magnitude);  // a NaN is the second operand and passes
+  __m256 q = _mm256_set1_ps(math::kErfQ[0]);
+  for (int i = 1; i < 7; ++i) q = _mm256_fmadd_ps(q, t, _mm256_set1_ps(math::kErfQ[i]));
+  const __m256 large = _mm256_sub_ps(_mm256_set1_ps(1.0f), exp8(_mm256_xor_ps(q, _mm256_set1_ps(-0.0f))));
+  const __m256 is_small = _mm256_cmp_ps(magnitude, _mm256_set1_ps(math::kErfSmall), _CMP_LT_OQ);
+  return _mm256_blendv_ps(_mm256_or_ps(large, sign), small, is_small);
+}
+
+inline __m256 gelu_erf8(__m256 x) {
+  const __m256 e = erf8(_mm256_mul_ps(x, _mm256_set1_ps(math::kSqrtHalf)));
+  return _mm256_mul_ps(_mm256_mul_ps(_mm256_set1_ps(0.5f), x), _mm256_add_ps(_mm256_set1_ps(1.0f), e));
+}
+
 inline __m256 sigmoid8(__m256 x) {
   const __m256 one = _mm256_set1_ps(1.0f);
   return _mm256_div_ps(one, _mm256_add_ps(one, exp8(_mm256_xor_ps(x, _mm256_set1_ps(-0.0f)))));
@@ -210,6 +230,7 @@ struct Wide {
   static Reg exp(Reg a) { return {exp8(a.low), exp8(a.high)}; }
   static Reg silu(Reg a) { return {silu8(a.low), silu8(a.high)}; }
   static Reg gelu_tanh(Reg a) { return {gelu_tanh8(a.low), gelu_tanh8(a.high)}; }
+  static Reg gelu_erf(Reg a) { return {gelu_erf8(a.low), gelu_erf8(a.high)}; }
   static Reg tanh(Reg a) { return {tanh8(a.low), tanh8(a.high)}; }
   static Reg sigmoid(Reg a) { return {sigmoid8(a.low), sigmoid8(a.high)}; }
   static float fold(Reg a) { return fold16(a.low, a.high); }

@@ -142,6 +142,26 @@ inline __m512 tanh16(__m512 x) {
   return _mm512_mask_blend_ps(is_small, _mm512_or_ps(large, sign), small);
 }
 
+inline __m512 erf16(__m512 x) {
+  const __m512 sign = _mm512_and_ps(x, _mm512_set1_ps(-0.0f));
+  const __m512 magnitude = _mm512_andnot_ps(_mm512_set1_ps(-0.0f), x);
+  const __m512 z = _mm512_mul_ps(x, x);
+  __m512 p = _mm512_set1_ps(math::kErfP[0]);
+  for (int i = 1; i < 6; ++i) p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(math::kErfP[i]));
+  const __m512 small = _mm512_fmadd_ps(p, x, x);
+  const __m512 t = _mm512_min_ps(_mm512_set1_ps(math::kErfMax), magnitude);  // a NaN is the second operand and passes
+  __m512 q = _mm512_set1_ps(math::kErfQ[0]);
+  for (int i = 1; i < 7; ++i) q = _mm512_fmadd_ps(q, t, _mm512_set1_ps(math::kErfQ[i]));
+  const __m512 large = _mm512_sub_ps(_mm512_set1_ps(1.0f), exp16(_mm512_xor_ps(q, _mm512_set1_ps(-0.0f))));
+  const __mmask16 is_small = _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(math::kErfSmall), _CMP_LT_OQ);
+  return _mm512_mask_blend_ps(is_small, _mm512_or_ps(large, sign), small);
+}
+
+inline __m512 gelu_erf16(__m512 x) {
+  const __m512 e = erf16(_mm512_mul_ps(x, _mm512_set1_ps(math::kSqrtHalf)));
+  return _mm512_mul_ps(_mm512_mul_ps(_mm512_set1_ps(0.5f), x), _mm512_add_ps(_mm512_set1_ps(1.0f), e));
+}
+
 inline __m512 sigmoid16(__m512 x) {
   const __m512 one = _mm512_set1_ps(1.0f);
   return _mm512_div_ps(one, _mm512_add_ps(one, exp16(_mm512_xor_ps(x, _mm512_set1_ps(-0.0f)))));
@@ -208,6 +228,7 @@ struct Wide {
   static Reg exp(Reg a) { return exp16(a); }
   static Reg silu(Reg a) { return silu16(a); }
   static Reg gelu_tanh(Reg a) { return gelu_tanh16(a); }
+  static Reg gelu_erf(Reg a) { return gelu_erf16(a); }
   static Reg tanh(Reg a) { return tanh16(a); }
   static Reg sigmoid(Reg a) { return sigmoid16(a); }
   static float fold(Reg a) { return fold16(a); }

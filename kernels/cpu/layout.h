@@ -39,7 +39,7 @@ inline constexpr int kMaxHeadDim = 512;
 inline constexpr const char* kLayoutId = "cpu-k_dt-v_td-1";
 inline constexpr std::uint32_t kFeatures = kFeatureHostMemory | kFeatureLayerNorm | kFeatureLogitScale | kFeatureNorms | kFeatureActivations | kFeatureSoftcap |
                                            kFeatureExperts | kFeatureLatent | kFeatureSinks |
-                                           kFeatureRecurrent | kFeatureStreams;
+                                           kFeatureRecurrent | kFeatureStreams | kFeatureEncoders;
 
 static constexpr bool is_quantised(DType t) { return block_elements(t) == kQuantBlock; }
 

@@ -19,6 +19,7 @@ struct Avx512Lanes {
   static Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
   static Vec silu(Vec x) { return silu16(x); }
   static Vec gelu_tanh(Vec x) { return gelu_tanh16(x); }
+  static Vec gelu_erf(Vec x) { return gelu_erf16(x); }
   static float largest(Vec v) { return max16(v); }
   static bool any_nan(Vec v) { return _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q) != 0; }
   static void pin(Vec& v) { asm volatile("" : "+v"(v)); }

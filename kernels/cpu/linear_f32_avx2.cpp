@@ -29,6 +29,7 @@ struct Avx2 {
   static Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
   static Vec silu(Vec x) { return silu8(x); }
   static Vec gelu_tanh(Vec x) { return gelu_tanh8(x); }
+  static Vec gelu_erf(Vec x) { return gelu_erf8(x); }
   static float largest(Vec v) { return max8(v); }
   static bool any_nan(Vec v) { return _mm256_movemask_ps(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)) != 0; }
   static void pin(Vec& v) { asm volatile("" : "+x"(v)); }

@@ -266,7 +266,8 @@ void linear(Stream& s, const LinearParams& p) {
 }
 
 float activate(Activation activation, float x) {
-  return activation == Activation::kSilu ? silu(x) : gelu_tanh(x);
+  if (activation == Activation::kSilu) return silu(x);
+  return activation == Activation::kGeluTanh ? gelu_tanh(x) : gelu_erf(x);
 }
 
 void gated_linear(Stream& s, const GatedLinearParams& p) {
@@ -337,7 +338,7 @@ void gate_mul(Stream&, const GateMulParams& p) {
   for (std::int32_t r = 0; r < p.rows; ++r) {
     for (std::int32_t i = 0; i < p.dim; ++i) {
       const float gate = activate(p.activation, p.gate[r * p.in_stride + i] * p.gate_scale);
-      p.out[std::int64_t{r} * p.dim + i] = gate * p.up[r * up_stride(p) + i];
+      p.out[std::int64_t{r} * p.dim + i] = p.up == nullptr ? gate : gate * p.up[r * up_stride(p) + i];
     }
   }
 }
@@ -572,8 +573,7 @@ void attend(const AttentionParams& p, const Segment& segment, std::int32_t i, st
   const std::int32_t group = p.num_q_heads / p.kv.num_kv_heads;
   const std::int32_t dim = p.kv.head_dim;
   const std::int64_t row = segment.row_begin + i;
-  const std::int32_t last = segment.pos_begin + i;
-  const std::int32_t first = p.window > 0 && last - p.window + 1 > 0 ? last - p.window + 1 : 0;
+  const std::int32_t first = first_key(p, segment.pos_begin + i), last = last_key(p, segment, i);
   const Query query{p.q + row * p.q_stride + std::int64_t{head} * dim, first, last, segment.block_table,
                     head / group};
   Partial total;

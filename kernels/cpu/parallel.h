@@ -22,10 +22,17 @@ inline void parallel_for(Stream& s, int items, F&& f) {
       items, [](void* context, int i) { (*static_cast<F*>(context))(i); }, &f);
 }
 
-/// act(gate) * up on a register of V, a trait of the instruction set.
+/// On a register of V, a trait of the instruction set.
+template <class V, class R>
+inline R activate_by(Activation activation, R x) {
+  if (activation == Activation::kSilu) return V::silu(x);
+  return activation == Activation::kGeluTanh ? V::gelu_tanh(x) : V::gelu_erf(x);
+}
+
+/// act(gate) * up.
 template <class V, class R>
 inline R gate_by(Activation activation, R gate, R up) {
-  return V::mul(activation == Activation::kSilu ? V::silu(gate) : V::gelu_tanh(gate), up);
+  return V::mul(activate_by<V>(activation, gate), up);
 }
 
 /// For items that go by rows: see pool.h.

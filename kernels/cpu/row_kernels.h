@@ -74,13 +74,14 @@ inline void run_gate_mul(Stream& s, const GateMulParams& p) {
   parallel_rows(s, p.rows, p.dim * 4, [&](std::int32_t begin, std::int32_t end) {
     for (std::int32_t r = begin; r < end; ++r) {
       const float* gate = p.gate + r * p.in_stride;
-      const float* up = p.up + r * up_stride(p);
+      const float* up = p.up == nullptr ? nullptr : p.up + r * up_stride(p);
       float* out = p.out + std::int64_t{r} * p.dim;
       const Wide::Reg scale = Wide::set(p.gate_scale);
       for (std::int32_t i = 0; i < p.dim; i += kLanes) {
         const Wide::Reg g = Wide::mul(Wide::load_some(gate + i, p.dim - i), scale);
-        const Wide::Reg u = Wide::load_some(up + i, p.dim - i);
-        Wide::store_some(out + i, p.dim - i, gate_by<Wide>(p.activation, g, u));
+        Wide::Reg v = activate_by<Wide>(p.activation, g);
+        if (up != nullptr) v = Wide::mul(v, Wide::load_some(up + i, p.dim - i));
+        Wide::store_some(out + i, p.dim - i, v);
       }
     }
   });

@@ -53,7 +53,8 @@ std::optional<sched::RestoreMode> restore_mode(const std::string& name) {
 
 sched::SchedulerConfig scheduler_config(const Config& config, const runtime::RunnerInfo& runner, bool tiers) {
   sched::SchedulerConfig out;
-  out.tiers.enabled = tiers && config.kv.enable_prefix_caching;
+  const bool caches = config.kv.enable_prefix_caching && !runner.whole_prompts;
+  out.tiers.enabled = tiers && caches;
   out.tiers.planner.mode = restore_mode(config.kv.restore).value_or(sched::RestoreMode::kAuto);
   out.options = config.scheduler;
   out.max_rows = runner.max_rows;
@@ -61,7 +62,8 @@ sched::SchedulerConfig scheduler_config(const Config& config, const runtime::Run
   out.end_ids = runner.end_ids;
   out.key_root = runner.key_root;
   out.kv.block_tokens = runner.block_tokens;
-  out.kv.enable_prefix_caching = config.kv.enable_prefix_caching;
+  out.kv.enable_prefix_caching = caches;
+  out.whole_prompts = runner.whole_prompts;
   for (std::size_t g = 0; g < runner.groups.size(); ++g) {
     const auto& group = runner.groups[g];
     const auto kind = group.kind == model::StateKind::kRecurrent       ? kv::GroupKind::kRecurrent

@@ -117,9 +117,11 @@ Result<void> check_features(const DecoderSpec& s, const ops::OpTable& ops) {
       {ops::kFeatureActivations, s.activation != ops::Activation::kSilu, "an activation"},
       {ops::kFeatureSoftcap, s.attention_softcap > 0 || s.logit_softcap > 0, "soft caps"},
       {ops::kFeatureLogitScale, s.logit_scale != 1 || s.layer_scale, "logit scales"},
+      {ops::kFeatureEncoders, s.bidirectional || !s.gated || s.activation == ops::Activation::kGeluErf, "an encoder"},
       {ops::kFeatureRecurrent, s.recurrent.kernel > 0 || s.attention_gate, "recurrent layers"},
       {ops::kFeatureSoftcap, s.layer_scale || s.streams.count > 1, "scaled streams"},
       {ops::kFeatureHostMemory, s.query_scale.beta != 0, "scaled queries"},
+      {ops::kFeatureHostMemory, s.tables.positions > 0 || !s.final_norm, "an encoder"},
       {ops::kFeatureStreams,
        s.streams.count > 1 ||
            std::any_of(s.layers.begin(), s.layers.end(), [](const LayerSpec& l) { return l.cuts_gate; }),
@@ -212,12 +214,13 @@ struct Decoder::Impl {
   void attend_and_recur(Step& s, std::int32_t layer) const;
   void norm_heads(const Step& s, std::int32_t layer, const LayerShape& shape, std::int64_t stride) const;
   void encode_positions(const Step& s) const;
+  void add_tables(const Step& s) const;
 
   StepOps step_ops() const { return {spec, ops, stream, recipe}; }
 
   /// What a half reads: the norm of the stream, in the forms that `reader` wants, or the stream itself.
   Rows half_input(const Step& s, const NormWeights& w, const Projection& reader) const {
-    if (spec.norm_place == NormPlace::kAfter) return {s.x, s.h.prepared, false, s.h.gathered};
+    if (w.weight == nullptr) return {s.x, s.h.prepared, false, s.h.gathered};
     const Rows h = step_ops().wanted(reader, s.h);
     step_ops().norm(s.x, w, s.rows, h);
     return h;
@@ -225,18 +228,23 @@ struct Decoder::Impl {
 
   /// The same, as floats.
   Rows half_floats(const Step& s, const NormWeights& w) const {
-    if (spec.norm_place == NormPlace::kAfter) return {s.x, s.h.prepared, false, s.h.gathered};
+    if (w.weight == nullptr) return {s.x, s.h.prepared, false, s.h.gathered};
     step_ops().norm(s.x, w, s.rows, {s.h.x, nullptr});
     return {s.h.x, s.h.prepared, false, s.h.gathered};
+  }
+
+  /// Adds rows to the stream.
+  void add(const Step& s, const float* y, float scale) const {
+    ops.add_scaled(stream, {.x = s.x, .y = y, .scale = scale, .count = std::int64_t{s.rows} * spec.hidden});
   }
 
   /// Brings a half's result from `sub` to the stream, if it is there.
   void settle(const Step& s, const NormWeights& post, float scale) const {
     if (direct) return;
-    if (post.weight != nullptr) step_ops().norm(s.sub, post, s.rows, {s.sub, nullptr});
-    ops.add_scaled(
-        stream,
-        {.x = s.x, .y = s.sub, .scale = scale, .count = std::int64_t{s.rows} * spec.hidden});
+    const bool sum = spec.norm_place == NormPlace::kBehind;  // is what is normed
+    if (!sum && post.weight != nullptr) step_ops().norm(s.sub, post, s.rows, {s.sub, nullptr});
+    add(s, s.sub, scale);
+    if (sum) step_ops().norm(s.x, post, s.rows, {s.x, nullptr});
   }
 
   /// Moves what is still to be read of the wanted rows together, of the stream and of `buffers` (the first
@@ -293,6 +301,19 @@ void Decoder::Impl::encode_positions(const Step& s) const {
         static_cast<float>(s.batch.positions[r] / static_cast<std::int64_t>(spec.query_scale.length));
     s.query_scales[r] = 1.0f + static_cast<float>(spec.query_scale.beta) * ops::log(1.0f + passed);
   }
+}
+
+/// What the stream begins with beside the words: of a prompt all tokens are of type 0.
+void Decoder::Impl::add_tables(const Step& s) const {
+  auto* const types = reinterpret_cast<std::int32_t*>(s.up);  // nobody has use for it yet
+  std::fill_n(types, s.rows, 0);
+  const auto embed = [&](const ops::PackedWeight& table, const std::int32_t* ids) {
+    ops.embed(stream, {.table = table, .ids = ids, .rows = s.rows, .scale = 1, .out = s.h.x});
+    add(s, s.h.x, 1);
+  };
+  embed(weights->types, types);
+  embed(weights->positions, s.batch.positions);
+  step_ops().norm(s.x, weights->table_norm, s.rows, {s.x, nullptr});
 }
 
 /// The norms of q and k, in place, and of v, which may be made of k.
@@ -412,7 +433,8 @@ void Decoder::Impl::attend_projected(Step& s, std::int32_t layer, const Output& 
                          .workspace = s.attention,
                          .prepared = context.produced(),
                          .softcap = spec.attention_softcap,
-                         .sinks = w.sinks});
+                         .sinks = w.sinks,
+                         .causal = !spec.bidirectional});
   if (spec.attention_gate) {
     ops.sigmoid_mul(stream, {.x = context.x,
                              .gate = s.qkv + q_width + 2 * kv_width,
@@ -501,7 +523,9 @@ void Decoder::Impl::feed_half(const Step& s, std::int32_t layer) const {
     case FeedKind::kDense: {
       const Rows h = half_input(s, parallel ? w.attn_norm : w.ffn_norm, w.gate_up);
       const std::optional<float> cut = kind.cuts_gate ? std::optional(kind.gate_cut) : std::nullopt;
-      step.project(w.down, step.gated(s, w.gate_up, w.down, h, cut), s.rows, to);
+      const Rows act =
+          spec.gated ? step.gated(s, w.gate_up, w.down, h, cut) : step.activated(s, w.gate_up, h);
+      step.project(w.down, act, s.rows, to);
       break;
     }
     case FeedKind::kDenseAndExperts:
@@ -538,6 +562,7 @@ void Decoder::Impl::layer_forward(Step& s, std::int32_t layer) const {
 
 void Decoder::Impl::forward(const ForwardBatch& batch, Workspace& workspace, float* hidden_out) {
   CHECK(batch.rows > 0 && batch.groups.size() == groups.size());
+  CHECK(!spec.bidirectional || std::cmp_equal(batch.wanted.size(), batch.rows));
   const Layout l = make_layout(spec, ops, recipe, batch.rows);
   CHECK(l.total <= workspace.size());
   std::byte* const base = workspace.data();
@@ -573,6 +598,7 @@ void Decoder::Impl::forward(const ForwardBatch& batch, Workspace& workspace, flo
                      .rows = batch.rows,
                      .scale = spec.embedding_scale,
                      .out = s.x});
+  if (spec.tables.positions > 0) add_tables(s);
   if (spec.per_layer.width > 0) make_per_layer_inputs(step_ops(), s, *weights);
   if (s.streams != nullptr) begin_streams(step_ops(), s, *weights);
   observe(-1, s);
@@ -582,7 +608,8 @@ void Decoder::Impl::forward(const ForwardBatch& batch, Workspace& workspace, flo
     observe(i, s);
   }
   if (s.streams != nullptr) end_streams(step_ops(), s, *weights);
-  step_ops().norm(s.x, weights->final_norm, s.rows, {hidden_out, nullptr});
+  if (spec.final_norm) return step_ops().norm(s.x, weights->final_norm, s.rows, {hidden_out, nullptr});
+  std::copy_n(s.x, std::int64_t{s.rows} * spec.hidden, hidden_out);
 }
 
 Decoder::Decoder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

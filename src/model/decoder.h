@@ -80,7 +80,8 @@ class Decoder {
 
   /// Computes all rows and writes their K and V; hidden_out [wanted rows, hidden] after the final norm.
   /// REQUIRES 0 < batch.rows <= the max_rows `workspace` was sized for; tokens in [0, vocab_rows); positions
-  /// in [0, spec().max_positions); one GroupKv per group.
+  /// in [0, spec().max_positions); one GroupKv per group; of a bidirectional model whole prompts, of which all rows
+  /// are wanted.
   void forward(const ForwardBatch& batch, Workspace& workspace, float* hidden_out);
   /// REQUIRES spec().generates(). out [rows, vocab_rows] from rows of hidden_out (dense). Same limit on rows. block_max, if there:
   /// [rows, ceil(vocab_rows / ops::kBlockMax)], the largest logit of each block (LinearParams::block_max). `stride`: of

@@ -15,6 +15,7 @@ std::uint64_t norms_of_layer(const DecoderSpec& spec) {
       return 1;
     case NormPlace::kBefore:
     case NormPlace::kAfter:
+    case NormPlace::kBehind:
       return 2;
     case NormPlace::kAround:
       return 4;
@@ -117,6 +118,7 @@ std::string spec_facts(const DecoderSpec& s) {
   f.add(e.router_norm).add(e.expert_scales);
   const LatentSpec& latent = s.latent;
   f.add(latent.kv_rank).add(latent.rope_dim).add(latent.nope_dim).add(latent.norm_eps).add(latent.interleaved);
+  f.add(s.bidirectional).add(s.gated).add(s.tables.positions).add(s.tables.types);
   f.add(s.attention_gate).add(s.attention_out_scale).add(s.feed_gate_scale).add(s.feed_out_scale);
   const RecurrentSpec& r = s.recurrent;
   f.add(r.kernel).add(r.channels).add(r.heads).add(r.head_dim).add(r.groups).add(r.state_size).add(r.tiled);
@@ -212,10 +214,11 @@ std::uint64_t attention_parameters(const DecoderSpec& s, const LayerSpec& l) {
 std::uint64_t dense_parameters(const DecoderSpec& s, const LayerSpec& l) {
   const std::uint64_t h = static_cast<std::uint64_t>(s.hidden),
                       ffn = static_cast<std::uint64_t>(shape_of(s, l).ffn);
-  return 3 * h * ffn + (s.mlp_bias ? 2 * ffn + h : 0);
+  const std::uint64_t ups = s.gated ? 2 : 1;
+  return (ups + 1) * h * ffn + (s.mlp_bias ? ups * ffn + h : 0);
 }
 
-/// Of the per-layer inputs and of the streams: the model's, and those of a layer.
+/// Of the per-layer inputs, of the streams and of the tables beside the words': the model's, and those of a layer.
 struct Besides {
   std::uint64_t once = 0, layer = 0;
 };
@@ -232,6 +235,8 @@ Besides besides_parameters(const DecoderSpec& s) {
     out.layer += streams * h + h + streams * streams * (streams + 1) + (s.streams.scaled ? h : 0);
   }
   if (s.layer_scale) out.layer += 1;
+  if (s.tables.positions > 0)
+    out.once += (u(s.tables.positions) + u(s.tables.types)) * h + (s.norm.bias ? 2 * h : h);
   return out;
 }
 
@@ -241,7 +246,8 @@ std::uint64_t parameter_count(const DecoderSpec& s) {
   const std::uint64_t h = static_cast<std::uint64_t>(s.hidden);
   const std::uint64_t norm = s.norm.bias ? 2 * h : h;
   const Besides besides = besides_parameters(s);
-  std::uint64_t sum = norm + static_cast<std::uint64_t>(s.vocab_rows) * h * (s.tied || !s.generates() ? 1 : 2) + besides.once;
+  std::uint64_t sum = (s.final_norm ? norm : 0) + besides.once;
+  sum += static_cast<std::uint64_t>(s.vocab_rows) * h * (s.tied || !s.generates() ? 1 : 2);
   for (const LayerSpec& l : s.layers) {
     const bool feeds = l.feed != FeedKind::kNone;
     sum += (norms_of_layer(s) - (feeds ? 0 : 1)) * norm + besides.layer;

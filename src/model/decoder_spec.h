@@ -1,4 +1,4 @@
-// DecoderSpec: everything that distinguishes one decoder-only transformer from another, as plain flags. A
+// DecoderSpec: everything that distinguishes one transformer (a decoder, or an encoder of one text) from another, as plain flags. A
 // family file turns config.json or GGUF metadata into it; decoder.cpp reads nothing else, so a new family is
 // a builder function and a row of the family table, never an `if (architecture == ...)`.
 //
@@ -85,8 +85,8 @@ struct NormSpec {
 };
 
 /// Where a half of a layer (mixer or feed-forward, f) is normed: x += f(norm(x)); x += norm(f(x));
-/// x += norm(f(norm(x))); or both halves read one norm of the same x.
-enum class NormPlace : std::uint8_t { kBefore, kAfter, kAround, kParallel };
+/// x += norm(f(norm(x))); or both halves read one norm of the same x; or x = norm(x + f(x)).
+enum class NormPlace : std::uint8_t { kBefore, kAfter, kAround, kParallel, kBehind };
 
 /// Norms of q and k before rotation: each head alone, with weights [head_dim] for all or for each head of its
 /// own (stored as one tensor, or as one a head), or all heads as one row.
@@ -207,6 +207,14 @@ struct DecoderSpec {
   bool sinks = false;          ///< attention has a learned logit a head, attn_sinks
   bool tied = false;           ///< the output projection is the embedding
   bool fused_qkv = false;      ///< the file has q, k and v as one tensor, attn_qkv
+  /// Every token sees its whole prompt, which is computed in one step, and no KV of which can serve another.
+  bool bidirectional = false;
+  bool gated = true;       ///< the feed-forward half has a gate; else it is down(act(up x))
+  bool final_norm = true;  ///< behind the last layer
+  /// The stream begins as norm(word + type 0 + position), of tables with so many rows.
+  struct EmbeddingTables {
+    std::int32_t positions = 0, types = 0;  ///< 0, 0: it begins as the word's embedding alone
+  } tables;
   bool ffn_norm_is_post = false;  ///< the file calls the norm before the feed-forward half post_attention_norm
   std::int32_t skipped_layers = 0;  ///< behind the last one, for the prediction of further tokens
   bool fused_gate_up = false;  ///< the file's ffn_up holds gate, then up
@@ -216,7 +224,7 @@ struct DecoderSpec {
   /// in order of halves as they are packed; 0: none. (head_dim in GGUF "llama", rotary_dim where the model
   /// itself rotates neighbours.)
   std::int32_t interleaved_qk = 0;
-  std::vector<RopeSpec> ropes;  ///< 1 to kMaxRopes
+  std::vector<RopeSpec> ropes;  ///< at most kMaxRopes
   std::vector<LayerSpec> layers;
   ExpertSpec experts;  ///< of layers that have some
   LatentSpec latent;   ///< of layers with MixerKind::kLatent

@@ -20,6 +20,7 @@ constexpr Family kFamilies[] = {
     {"qwen2", "Qwen2ForCausalLM", "qwen2", qwen2_from_hf, qwen2_from_gguf},
     {"qwen3", "Qwen3ForCausalLM", "qwen3", qwen3_from_hf, qwen3_from_gguf},
     {"qwen3", "Qwen3Model", nullptr, qwen3_from_hf, nullptr, nullptr, nullptr, Pooling::kLast},
+    {"bert", "BertModel", "bert", bert_from_hf, bert_from_gguf, &kBertNames, nullptr, Pooling::kMean},
     {"qwen3-next", "Qwen3NextForCausalLM", "qwen3next", qwen3_next_from_hf, qwen3_next_from_gguf,
      &kQwen35Names},
     {"qwen35", "Qwen3_5ForCausalLM", "qwen35", qwen35_from_hf, qwen35_from_gguf, &kQwen35Names},
@@ -172,7 +173,7 @@ struct TensorList {
     if (e.shared_gate == SharedGate::kVector) out.push_back({blk + gate, {h}});
   }
   void dense(std::int64_t i) {
-    if (!s.fused_gate_up) matrix("ffn_gate", i, s.hidden, s.mlp_bias);
+    if (s.gated && !s.fused_gate_up) matrix("ffn_gate", i, s.hidden, s.mlp_bias);
     matrix("ffn_up", s.fused_gate_up ? 2 * i : i, s.hidden, s.mlp_bias);
     matrix("ffn_down", s.hidden, i, s.mlp_bias);
   }
@@ -180,12 +181,16 @@ struct TensorList {
     blk = "blk." + std::to_string(i) + ".";
     const LayerSpec& l = s.layers[static_cast<std::size_t>(i)];
     const NormPlace place = l.feed == FeedKind::kNone ? NormPlace::kParallel : s.norm_place;  // one norm
-    if (place != NormPlace::kAfter) norm("attn_norm");
+    if (place != NormPlace::kAfter && place != NormPlace::kBehind) norm("attn_norm");
     if (place == NormPlace::kBefore || place == NormPlace::kAround)
       norm(s.ffn_norm_is_post ? "post_attention_norm" : "ffn_norm");
     if (place == NormPlace::kAfter || place == NormPlace::kAround) {
       norm("post_attention_norm");
       norm("post_ffw_norm");
+    }
+    if (place == NormPlace::kBehind) {
+      norm("attn_output_norm");
+      norm("layer_output_norm");
     }
     if (has_attention(l.mixer)) attention(l);
     if (l.mixer == MixerKind::kLatent) latent();
@@ -338,7 +343,12 @@ std::vector<RequiredTensor> required_tensors(const DecoderSpec& s) {
   TensorList list{s, {}, {}};
   list.out.push_back({"token_embd.weight", {s.vocab_rows, s.hidden}});
   if (!s.tied && s.generates()) list.out.push_back({"output.weight", {s.vocab_rows, s.hidden}});
-  list.norm("output_norm");
+  if (s.tables.positions > 0) {
+    list.matrix("position_embd", s.tables.positions, s.hidden, false);
+    list.matrix("token_types", s.tables.types, s.hidden, false);
+    list.norm("token_embd_norm");
+  }
+  if (s.final_norm) list.norm("output_norm");
   list.once();
   for (std::int32_t i = 0; i < s.num_layers; ++i) list.layer(i);
   return std::move(list.out);

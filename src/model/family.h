@@ -199,6 +199,8 @@ Result<DecoderSpec> glm4_moe_from_gguf(const FamilyInput& input);
 Result<DecoderSpec> deepseek_v2_from_hf(const FamilyInput& input);
 Result<DecoderSpec> deepseek_v3_from_hf(const FamilyInput& input);
 Result<DecoderSpec> deepseek2_from_gguf(const FamilyInput& input);
+Result<DecoderSpec> bert_from_hf(const FamilyInput& input);
+Result<DecoderSpec> bert_from_gguf(const FamilyInput& input);
 Result<DecoderSpec> qwen3_next_from_hf(const FamilyInput& input);
 Result<DecoderSpec> qwen3_next_from_gguf(const FamilyInput& input);
 Result<DecoderSpec> qwen35_from_hf(const FamilyInput& input);
@@ -216,7 +218,7 @@ Result<DecoderSpec> lfm2_from_hf(const FamilyInput& input);
 Result<DecoderSpec> lfm2_from_gguf(const FamilyInput& input);
 Result<DecoderSpec> stablelm_from_hf(const FamilyInput& input);
 Result<DecoderSpec> stablelm_from_gguf(const FamilyInput& input);
-extern const TensorNames kGemmaNames, kGemma3nNames, kGemma4Names, kOlmo2Names, kGlm4Names, kStableLmNames;
+extern const TensorNames kBertNames, kGemmaNames, kGemma3nNames, kGemma4Names, kOlmo2Names, kGlm4Names, kStableLmNames;
 extern const TensorNames kQwen35Names, kMamba2Names, kBambaNames, kGraniteHybridNames, kFalconH1Names,
     kLfm2Names;
 extern const TensorNames kFalconH1GgufNames, kLfm2GgufNames;

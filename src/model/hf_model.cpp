@@ -35,6 +35,10 @@ constexpr TensorName kTopNames[] = {
     {"model.per_layer_projection_norm", "per_layer_proj_norm"},
     {"model.altup_projections.*", "altup_proj.*"},
     {"model.altup_unembed_projections.*", "altup_unembd_proj.*"},
+    {"embeddings.word_embeddings", "token_embd"},
+    {"embeddings.position_embeddings", "position_embd"},
+    {"embeddings.token_type_embeddings", "token_types"},
+    {"embeddings.LayerNorm", "token_embd_norm"},
 };
 
 /// What families call alike, and what a family calls otherwise in its own table (TensorName in family.h).
@@ -56,6 +60,7 @@ std::string without_wrapper(std::string_view name) {
                                              {"backbone.", "model."},
                                              // A model that was saved without its output matrix.
                                              {"layers.", "model.layers."},
+                                             {"encoder.layer.", "model.layers."},
                                              {"embed_tokens.", "model.embed_tokens."},
                                              {"norm.", "model.norm."}};
   for (const TensorName& w : kWrappers) {

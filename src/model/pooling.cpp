@@ -184,8 +184,12 @@ FilePooling pooling_from_gguf(FieldReader& fields, Pooling usual) {
 
 Result<void> set_pooling(DecoderSpec& spec, const FilePooling& pooling) {
   spec.pooling = pooling.spec;
+  if (spec.generates() && spec.bidirectional) {
+    return fail(ErrorCode::kUnsupported,
+                "a " + spec.family + " model generates nothing, and its file names no pooling of its tokens", "pooling_type");
+  }
   if (spec.generates()) return {};
-  if (spec.pooling.kind != Pooling::kLast) {
+  if (!spec.bidirectional && spec.pooling.kind != Pooling::kLast) {
     return fail(ErrorCode::kUnsupported,
                 std::string("pooling by ") + pooling_name(spec.pooling.kind) + " is not supported yet for " +
                     spec.family + " models, whose tokens see only what is before them (known: last token)",

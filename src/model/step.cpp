@@ -96,6 +96,18 @@ void StepOps::scale(float* x, std::int32_t rows, float factor) const {
                               .block_max = nullptr});
 }
 
+Rows StepOps::activated(const Step& s, const Projection& up, const Rows& h) const {
+  linear(up.parts[0], h, s.rows, {s.act.x, up.n});
+  table.gate_mul(stream, {.gate = s.act.x,
+                          .up = nullptr,
+                          .in_stride = up.n,
+                          .rows = s.rows,
+                          .dim = up.n,
+                          .out = s.act.x,
+                          .activation = spec.activation});
+  return s.act;
+}
+
 Rows StepOps::gated(const Step& s, const Projection& gate_up, const Projection& reader, const Rows& h,
                     std::optional<float> cut) const {
   const ProjectionPart &gate = gate_up.parts[0], &up = gate_up.parts[1];

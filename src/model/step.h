@@ -120,6 +120,8 @@ class StepOps {
   /// The norm of rows [rows, hidden].
   void norm(const float* x, const NormWeights& w, std::int32_t rows, const Rows& to) const;
 
+  /// act(up h), in a buffer of `s`.
+  Rows activated(const Step& s, const Projection& up, const Rows& h) const;
   /// act(gate h) * up h, in one of the buffers of `s`. Fused where gate and up are stored alike and the gate
   /// is left as it is: `cut` standard deviations are the bar of what is left of it (LayerSpec::gate_cut).
   Rows gated(const Step& s, const Projection& gate_up, const Projection& reader, const Rows& h,

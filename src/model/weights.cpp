@@ -39,7 +39,8 @@ class Builder {
     w.embedding.packing = spec_.tied ? packing_ : ops::Packing::kStored;
     matrix(w.embedding, {{find("token_embd.weight"), 0, spec_.vocab_rows}}, spec_.vocab_rows, spec_.hidden);
     if (spec_.generates()) output(w.output);
-    norm(w.final_norm, "output_norm");
+    if (spec_.tables.positions > 0) tables(w);
+    if (spec_.final_norm) norm(w.final_norm, "output_norm");
     besides(w);
     w.layers.resize(static_cast<std::size_t>(spec_.num_layers));
     for (std::int32_t i = 0; i < spec_.num_layers; ++i)
@@ -239,6 +240,12 @@ class Builder {
     }
   }
 
+  void tables(Weights& w) {
+    matrix(w.positions, {{find("position_embd.weight"), 0, spec_.tables.positions}}, spec_.tables.positions, spec_.hidden);
+    matrix(w.types, {{find("token_types.weight"), 0, spec_.tables.types}}, spec_.tables.types, spec_.hidden);
+    norm(w.table_norm, "token_embd_norm");
+  }
+
   void output(Projection& p) {
     p.n = spec_.vocab_rows;
     p.k = spec_.hidden;
@@ -276,8 +283,9 @@ class Builder {
 
   void dense(LayerWeights& l, const std::string& blk, std::int32_t ffn) {
     const bool one = spec_.fused_gate_up;
-    projection(l.gate_up, blk, {{one ? "ffn_up" : "ffn_gate", ffn}, {"ffn_up", ffn, one ? ffn : 0}},
-               spec_.hidden, spec_.mlp_bias, false);
+    std::vector<Named> rows = {{one ? "ffn_up" : "ffn_gate", ffn}, {"ffn_up", ffn, one ? ffn : 0}};
+    if (!spec_.gated) rows.erase(rows.begin());
+    projection(l.gate_up, blk, rows, spec_.hidden, spec_.mlp_bias, false);
     projection(l.down, blk, {{"ffn_down", spec_.hidden}}, ffn, spec_.mlp_bias);
   }
 
@@ -464,12 +472,16 @@ class Builder {
 
   void layer(LayerWeights& l, const LayerSpec& s, const std::string& blk) {
     const NormPlace place = s.feed == FeedKind::kNone ? NormPlace::kParallel : spec_.norm_place;  // one norm
-    if (place != NormPlace::kAfter) norm(l.attn_norm, blk + "attn_norm");
+    if (place != NormPlace::kAfter && place != NormPlace::kBehind) norm(l.attn_norm, blk + "attn_norm");
     if (place == NormPlace::kBefore || place == NormPlace::kAround) 
       norm(l.ffn_norm, blk + (spec_.ffn_norm_is_post ? "post_attention_norm" : "ffn_norm"));
     if (place == NormPlace::kAfter || place == NormPlace::kAround) {
       norm(l.attn_post_norm, blk + "post_attention_norm");
       norm(l.ffn_post_norm, blk + "post_ffw_norm");
+    }
+    if (place == NormPlace::kBehind) {
+      norm(l.attn_post_norm, blk + "attn_output_norm");
+      norm(l.ffn_post_norm, blk + "layer_output_norm");
     }
     if (has_attention(s.mixer)) attention(l, s, blk);
     if (s.mixer == MixerKind::kLatent) latent(l, blk);

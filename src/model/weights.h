@@ -112,7 +112,7 @@ struct LayerWeights {
   RecurrentWeights recurrent;
   NormWeights attn_post_norm;  ///< of the mixer's result
   NormWeights ffn_norm;        ///< before the feed-forward half
-  Projection gate_up;          ///< two parts: gate, up
+  Projection gate_up;          ///< two parts: gate, up; or up alone
   Projection down;
   NormWeights ffn_post_norm;  ///< of the feed-forward half's result
   ExpertWeights experts;
@@ -127,6 +127,8 @@ struct LayerWeights {
 struct Weights {
   ops::PackedWeight embedding;  ///< [vocab_rows, hidden]
   Projection output;            ///< the embedding itself when tied; without parts in an embedding model
+  ops::PackedWeight positions, types;  ///< of DecoderSpec::tables
+  NormWeights table_norm;              ///< of their sum with the embedding
   NormWeights final_norm;
   ops::PackedWeight per_layer_table;  ///< [rows, layers * width]
   Projection per_layer_in;            ///< [layers * width, hidden]

@@ -142,8 +142,16 @@ Result<MemoryPlan> plan_with(const Config& config, const model::ModelFiles& file
   const auto weights = model::Decoder::weight_bytes(files, ops, choices.recipe);
   if (!weights) return std::unexpected(weights.error());
   const std::int32_t rows = std::max(config.scheduler.max_num_batched_tokens, 1);
+  if (spec->bidirectional && config.model.max_model_len > std::min(spec->max_positions, rows)) {
+    return fail(ErrorCode::kInvalidValue,
+                "max_model_len is " + std::to_string(config.model.max_model_len) + ", but the model has " +
+                    std::to_string(spec->max_positions) + " positions, and a prompt is computed in one step of " +
+                    std::to_string(rows) + " tokens (scheduler.max_num_batched_tokens)",
+                "model.max_model_len");
+  }
   const ModelShape shape{.groups = model::layer_groups(*spec),
-                         .max_position = spec->max_positions,
+                         // What is computed in one step has to fit one.
+                         .max_position = spec->bidirectional ? std::min(spec->max_positions, rows) : spec->max_positions,
                          .file_bytes = files.total_bytes(),
                          .weight_bytes = *weights,
                          .workspace_bytes = model::Decoder::workspace_bytes(*spec, ops, choices.recipe, rows),
@@ -214,6 +222,7 @@ RunnerInfo make_info(const MemoryPlan& plan, const model::DecoderSpec& spec, con
                   .group_tokens = plan.group_tokens,
                   .max_model_len = plan.max_model_len,
                   .max_rows = plan.max_rows,
+                  .whole_prompts = spec.bidirectional,
                   .vocab_size = spec.vocab_rows,
                   .end_ids = {},
                   .numerics_id = numerics,

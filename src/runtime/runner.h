@@ -27,6 +27,7 @@ struct RunnerInfo {
   std::vector<std::int32_t> group_tokens;   ///< per group, tokens that a block spans; empty: block_tokens
   std::int32_t max_model_len = 0;           ///< what the model and the pool allow
   std::int32_t max_rows = 0;                ///< rows per step
+  bool whole_prompts = false;               ///< a prompt is computed in one step, and its KV is of use to nobody else
   std::int32_t vocab_size = 0;
   std::vector<TokenId> end_ids;
   std::string numerics_id;

@@ -16,6 +16,7 @@ SchedulerConfig normalised(SchedulerConfig c) {
   const std::int32_t budget = c.options.max_num_batched_tokens;
   c.max_rows = c.max_rows > 0 ? std::min(c.max_rows, budget) : budget;
   CHECK(c.max_rows >= 1 && c.options.max_num_seqs >= 1 && c.max_model_len >= 1 && c.bypass_max >= 0);
+  CHECK(!c.whole_prompts || (c.max_model_len <= c.max_rows && !c.kv.enable_prefix_caching));
   CHECK(c.options.pipeline_depth >= 0 && c.options.pipeline_depth <= 2);
   CHECK(c.options.itl_target_ms > 0 && c.options.watermark >= 0 && c.options.watermark < 1);
   CHECK(c.tiers.load_share > 0 && c.tiers.load_share <= 1 && c.tiers.lookup_timeout_s > 0);

@@ -54,6 +54,9 @@ struct SchedulerConfig {
   /// once they decode (or a third of the inter-token target, if that is more): tokens come evenly, not just in time.
   double stretch_max = 3;
   TierRules tiers;  ///< disabled: nothing of tiers costs anything
+  /// A prompt is computed in one step, of which every row is wanted: its tokens see each other. REQUIRES no prefix
+  /// caching, max_model_len <= max_rows, and requests that embed.
+  bool whole_prompts = false;
 };
 
 struct SequenceSpec {

@@ -210,6 +210,7 @@ void Scheduler::allow_prefill() { draft_.allowed_s = allowed_seconds(draft_.cost
 
 /// Rows of the next chunk of a sequence. A chunk that cannot finish takes half if others could use the rest.
 std::int32_t Scheduler::chunk(std::int32_t start, std::int32_t outstanding, bool share) const {
+  if (config_.whole_prompts) return outstanding <= draft_.budget ? outstanding : 0;
   std::int32_t rows = std::min(outstanding, draft_.budget);
   if (draft_.decodes > 0) rows = rows_within_target(start, rows);
   if (rows >= outstanding) return rows;
@@ -346,7 +347,9 @@ Scheduler::Admitted Scheduler::admit(Sequence& s, double now, bool share) {
     if (rows == 0) return Admitted::kNoTime;
     if (rows < left && unfinished_prefills() >= kUnfinishedPrefills) return Admitted::kTooLong;
     loads = wish == RestoreChoice::kBoth && reserve_run(s);
-    rows = kv_.room(s.kv, rows);
+    const std::int32_t room = kv_.room(s.kv, rows);
+    if (config_.whole_prompts && room < rows) return Admitted::kNoBlocks;
+    rows = room;
     if (rows == 0 || !kv_.reserve(s.kv, *hit + rows)) return Admitted::kNoBlocks;
   }
   txn.commit();
@@ -438,7 +441,7 @@ PlanItem Scheduler::plan_item(Sequence& s, StepPlan& plan) {
     item.logits_begin = item.count - 1;
   } else if (s.request->embeds && end == s.prompt()) {
     item.want = Want::kPooled;
-    item.logits_begin = item.count - 1;
+    item.logits_begin = config_.whole_prompts ? 0 : item.count - 1;
   }
   if (item.sample) {
     item.output_index = end - s.prompt();

@@ -27,8 +27,8 @@ def data(relative):
 def model_path(name):
     if name == "tiny":
         return data("models/smollm2")
-    if name == "embedding":
-        return data("models/qwen3-embedding")
+    if name in ("embedding", "encoder"):
+        return data("models/" + {"embedding": "qwen3-embedding", "encoder": "bert"}[name])
     if name == "smollm2":
         path = os.environ.get("BARG_TEST_SMOLLM2") or str(
             pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "barg"

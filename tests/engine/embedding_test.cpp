@@ -42,10 +42,10 @@ std::vector<Request> make_requests(std::size_t count, std::uint64_t seed, std::u
   return out;
 }
 
-class ExactEmbeddings : public ::testing::Test {
+class ExactEmbeddings : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    path_ = test::shared_data("models/qwen3-embedding");
+    path_ = test::shared_data(std::string("models/") + GetParam());
     if (path_.empty()) GTEST_SKIP() << test::kNoShared;
   }
   std::unique_ptr<Engine> engine(const Config& config) {
@@ -54,13 +54,15 @@ class ExactEmbeddings : public ::testing::Test {
     EXPECT_TRUE(engine) << (engine ? "" : engine.error().message);
     return std::move(*engine);
   }
+  /// Every token sees its whole prompt.
+  bool encoder() const { return std::string(GetParam()) == "bert"; }
   std::string path_;
 };
 
-TEST_F(ExactEmbeddings, AloneAmidLoadCachedAndChunked) {
+TEST_P(ExactEmbeddings, AloneAmidLoadCachedAndChunked) {
   Config plain = test::tiny_config(path_);
   plain.kv.enable_prefix_caching = false;
-  const auto requests = make_requests(40, 7, 600);
+  const auto requests = make_requests(40, 7, encoder() ? 544 : 600);
   std::vector<std::vector<float>> alone;
   {
     const auto engine = this->engine(plain);
@@ -78,7 +80,7 @@ TEST_F(ExactEmbeddings, AloneAmidLoadCachedAndChunked) {
   for (const int depth : {0, 1, 2}) {
     Config loaded = test::tiny_config(path_);
     loaded.scheduler.pipeline_depth = depth;
-    loaded.scheduler.max_num_batched_tokens = 48;
+    loaded.scheduler.max_num_batched_tokens = encoder() ? 256 : 48;
     loaded.model.max_model_len = 256;
     loaded.kv.memory_bytes = 600 << 10;  // about 400 tokens: of 41 prompts most must wait, and blocks are evicted
     const auto engine = this->engine(loaded);
@@ -89,15 +91,25 @@ TEST_F(ExactEmbeddings, AloneAmidLoadCachedAndChunked) {
       for (std::size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(client.wait(ids[i])[0].embedding, alone[i]) << i;
     }
     const EngineMetrics m = engine->metrics();
-    EXPECT_GT(m.prefix_cache_hits, 0U);
-    EXPECT_GT(m.steps, 60U) << "prompts were cut";
+    if (encoder()) {
+      EXPECT_EQ(m.prefix_cache_hits, 0U) << "the KV of a prompt is that of no other";
+      EXPECT_EQ(m.kv.cached_blocks, 0);
+      EXPECT_LT(m.steps, 2 * requests.size()) << "several prompts a step";
+    } else {
+      EXPECT_GT(m.prefix_cache_hits, 0U);
+      EXPECT_GT(m.steps, 60U) << "prompts were cut";
+    }
     EXPECT_EQ(m.generation_tokens, 0U);
     EXPECT_EQ(m.prompt_tokens, m.prompt_tokens_cached + m.prompt_tokens_computed);
     EXPECT_EQ(m.corrupted_requests, 0U);
   }
 }
 
-TEST_F(ExactEmbeddings, OnlyWhatTheModelDoes) {
+INSTANTIATE_TEST_SUITE_P(Models, ExactEmbeddings, ::testing::Values("qwen3-embedding", "bert"), [](const auto& info) {
+  return std::string(info.param).substr(0, 4);
+});
+
+TEST_P(ExactEmbeddings, OnlyWhatTheModelDoes) {
   const auto engine = this->engine(test::tiny_config(path_));
   EXPECT_EQ(engine->info().embedding.size, 64);
   const auto refused = [&](const Request& r) {
@@ -115,9 +127,30 @@ TEST_F(ExactEmbeddings, OnlyWhatTheModelDoes) {
   r = embedding_of({1, 2});
   r.sampling.max_tokens = 1;
   EXPECT_EQ(refused(r), "max_tokens");
-  EXPECT_EQ(refused(embedding_of({1, 600})), "prompt");
-  EXPECT_EQ(refused(embedding_of(std::vector<TokenId>(1024, 1))), "") << "the whole context is for the prompt";
-  EXPECT_EQ(refused(embedding_of(std::vector<TokenId>(1025, 1))), "prompt");
+  EXPECT_EQ(refused(embedding_of({1, engine->info().vocab_size})), "prompt");
+  const std::size_t longest = encoder() ? 256 : 1024;
+  EXPECT_EQ(refused(embedding_of(std::vector<TokenId>(longest, 1))), "") << "the whole context is for the prompt";
+  EXPECT_EQ(refused(embedding_of(std::vector<TokenId>(longest + 1, 1))), "prompt");
+}
+
+TEST(Embeddings, APromptThatIsComputedAsAWholeFitsAStep) {
+  const std::string path = test::shared_data("models/bert");
+  if (path.empty()) GTEST_SKIP() << test::kNoShared;
+  Config config = test::tiny_config(path);
+  config.scheduler.max_num_batched_tokens = 100;
+  auto loaded = test::load_tiny(config);
+  EXPECT_EQ(loaded.plan.max_model_len, 100);
+  config.model.max_model_len = 101;
+  const auto files = model::ModelFiles::open(path);
+  const auto refused = runtime::load_runner(config, *files);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().param, "model.max_model_len");
+  auto engine = make_engine(config, std::move(loaded.runner), kClock);
+  ASSERT_TRUE(engine);
+  EngineClient client(**engine);
+  const RequestId a = client.submit(embedding_of(std::vector<TokenId>(100, 7))), b = client.submit(embedding_of({7}));
+  EXPECT_EQ(client.wait(a)[0].embedding.size(), 64U);
+  EXPECT_EQ(client.wait(b)[0].embedding.size(), 64U);
 }
 
 TEST(Embeddings, AModelThatGeneratesEmbedsNothing) {

@@ -17,6 +17,7 @@ struct Shape {
   DType dtype = DType::kF32;
   int rotary = 0;
   float softcap = 0.0f;
+  bool causal = true;
 };
 
 std::string name(const Shape& s) {
@@ -148,7 +149,7 @@ class Runner {
         device_->stream(),
         {q.data(), q_width, output_ != Output::kPrepared ? out.data() : nullptr, q_width, 0.3f, shape_.window,
          shape_.q_heads, arena_.view, segments.data(), num_segments, workspace.data(),
-         output_ != Output::kFloats ? prepared.data() : nullptr, shape_.softcap});
+         output_ != Output::kFloats ? prepared.data() : nullptr, shape_.softcap, nullptr, shape_.causal});
     out_.clear();
     for (std::int32_t r = 0; r < rows; ++r) {
       if (output_ != Output::kPrepared) append(out_, out, r, 1, static_cast<int>(q_width));
@@ -211,7 +212,7 @@ std::vector<double> attention_f64(const Shape& s, const Sequence& seq) {
       const float* q = &seq.q[static_cast<std::size_t>((p * s.q_heads + h) * s.dim)];
       std::vector<double> acc(static_cast<std::size_t>(s.dim), 0.0);
       double sum = 0.0;
-      for (int j = s.window > 0 ? std::max(0, p - s.window + 1) : 0; j <= p; ++j) {
+      for (int j = s.window > 0 ? std::max(0, p - s.window + 1) : 0; j <= (s.causal ? p : seq.length - 1); ++j) {
         const std::size_t at = static_cast<std::size_t>((j * s.kv_heads + kv) * s.dim);
         double dot = 0.0;
         for (int d = 0; d < s.dim; ++d) dot += q[d] * k[at + d];
@@ -301,6 +302,40 @@ TEST(Attention, ChunksBlocksTablesAndThreadsChangeNothing) {
               << name(shape) << " blocks of " << block_tokens << ", chunks of " << chunk;
         }
       }
+    }
+  }
+}
+
+/// Of an encoder: every row sees all of its segment.
+constexpr Shape both_ways(Shape s) {
+  s.causal = false;
+  return s;
+}
+
+TEST(Attention, WithoutCausalityRowsSeeTheirWholeSegment) {
+  Random random(27);
+  for (const Shape& causal : {Shape{1, 1, 16}, Shape{12, 12, 32, 0, DType::kF16}, Shape{9, 3, 64, 0, DType::kI8},
+                              Shape{4, 4, 100, 0, DType::kBF16}, Shape{2, 1, 256}}) {
+    const Shape shape = both_ways(causal);
+    for (const int length : {1, 31, 32, 33, 64, 65, 255, 256, 257, 512, 530}) {
+      if (length > 100 && shape.dim > 64) continue;
+      const Sequence sequence(shape, length, random);
+      const auto want = run_alone(Isa::kAuto, 1, shape, sequence, 16, length);
+      EXPECT_LE(distance(want, attention_f64(shape, sequence)), 2e-5) << name(shape) << " length " << length;
+      if (length < 260) {
+        EXPECT_TRUE(same(run_alone(Isa::kScalar, 2, shape, sequence, 64, length), want)) << name(shape) << " length " << length;
+      }
+      for (const Isa isa : vector_isas()) {
+        for (const int threads : {1, 2, 3}) {
+          EXPECT_TRUE(same(run_alone(isa, threads, shape, sequence, 16 << threads % 3, length, 7), want))
+              << name(shape) << " length " << length << " threads " << threads;
+        }
+      }
+      const Sequence mate(shape, 40, random);
+      Runner runner(Isa::kAuto, 2, shape, 16, 60, 5);
+      Runner::Running a = runner.start(mate), b = runner.start(sequence);
+      runner.step({&a, &b}, {40, length});
+      EXPECT_TRUE(same(b.out, want)) << name(shape) << " length " << length << " beside another";
     }
   }
 }

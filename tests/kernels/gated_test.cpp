@@ -136,7 +136,7 @@ TEST(GatedLinear, EveryInstructionSetGivesTheScalarBits) {
                        !to_prepared || random.below(2) == 0,
                        to_prepared,
                        int8 && random.below(2) == 0,
-                       random.below(2) == 0 ? ops::Activation::kSilu : ops::Activation::kGeluTanh};
+                       static_cast<ops::Activation>(random.below(3))};
           SCOPED_TRACE(c.name() + " threads=" + std::to_string(threads));
           const Operands in(*scalar, c, random);
           Result a = run(*scalar, in, c);

@@ -87,6 +87,30 @@ TEST(Math, GeluAgreesWithDouble) {
   EXPECT_EQ(gelu_tanh(-1e20f), 0.0f);
 }
 
+TEST(Math, ErfAgreesWithDoubleAndIsOdd) {
+  double worst = 0.0;
+  for (std::uint32_t bits = 0; bits < 0x42000000u; bits += 97) {
+    const float x = bits_float(bits);
+    const double want = std::erf(static_cast<double>(x));
+    worst = std::max(worst, std::abs(erf(x) - want));
+    EXPECT_NEAR(erf(x), want, std::abs(want) * 2e-7 + 3e-45) << x;
+    EXPECT_EQ(erf(-x), -erf(x)) << x;
+  }
+  EXPECT_LE(worst, 1e-7);
+  EXPECT_EQ(erf(kInf), 1.0f);
+  EXPECT_EQ(erf(-kInf), -1.0f);
+  EXPECT_TRUE(std::isnan(erf(std::nanf(""))));
+}
+
+TEST(Math, GeluByErfAgreesWithDouble) {
+  for (float x = -80.0f; x < 80.0f; x += 0.01f) {
+    const double wide = x, want = wide / 2 * (1 + std::erf(wide * std::sqrt(0.5)));
+    EXPECT_NEAR(gelu_erf(x), want, std::abs(wide) * 1e-7) << x;
+  }
+  EXPECT_EQ(gelu_erf(3e38f), 3e38f);
+  EXPECT_EQ(gelu_erf(-1e20f), 0.0f);
+}
+
 TEST(Math, TanhIsWithinTwoUlpAndOdd) {
   double worst = 0.0;
   for (std::uint32_t bits = 0; bits < 0x42000000u; bits += 97) {

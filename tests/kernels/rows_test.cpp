@@ -270,16 +270,32 @@ TEST(GateMul, VectorExpHasTheScalarBitsOverADenseSample) {
     x.push_back(ops::bits_float(static_cast<std::uint32_t>(bits)));
   const std::vector<float> one(x.size(), 1.0f);
   std::vector<float> want(x.size());
-  for (const auto activation : {ops::Activation::kSilu, ops::Activation::kGeluTanh}) {
-    const bool silu = activation == ops::Activation::kSilu;
-    for (std::size_t i = 0; i < x.size(); ++i)
-      want[i] = (silu ? ops::silu(x[i]) : ops::gelu_tanh(x[i])) * 1.0f;
+  for (const auto activation : {ops::Activation::kSilu, ops::Activation::kGeluTanh, ops::Activation::kGeluErf}) {
+    const auto function = activation == ops::Activation::kSilu       ? ops::silu
+                          : activation == ops::Activation::kGeluTanh ? ops::gelu_tanh
+                                                                     : ops::gelu_erf;
+    for (std::size_t i = 0; i < x.size(); ++i) want[i] = function(x[i]) * 1.0f;
     for (const Isa isa : vector_isas()) {
       auto d = device(isa, 2);
       std::vector<float> out(x.size());
       const auto dim = static_cast<std::int32_t>(x.size());
       d->ops().gate_mul(d->stream(), {x.data(), one.data(), dim, 1, dim, out.data(), activation});
       EXPECT_TRUE(same(want, out)) << static_cast<int>(activation);
+    }
+  }
+}
+
+TEST(GateMul, WithoutTheOtherHalfItIsTheActivation) {
+  Random random(14);
+  for (const int dim : kDims) {
+    auto x = random.normals(static_cast<std::size_t>(dim) * 3, 3.0f);
+    std::vector<float> want;
+    for (const float v : x) want.push_back(ops::gelu_erf(v));
+    for (const Isa isa : {Isa::kScalar, Isa::kAuto}) {
+      auto d = device(isa, 2);
+      std::vector<float> out = x;
+      d->ops().gate_mul(d->stream(), {out.data(), nullptr, dim, 3, dim, out.data(), ops::Activation::kGeluErf});
+      EXPECT_TRUE(same(want, out)) << dim;
     }
   }
 }

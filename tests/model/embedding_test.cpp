@@ -7,7 +7,9 @@
 #include "model/golden_checks.h"
 #include "model/hf_builder.h"
 #include "model/inspect.h"
+#include "model/family.h"
 #include "model/pooling.h"
+#include "model/tensor_floats.h"
 
 namespace barg::model::test {
 namespace {
@@ -84,6 +86,122 @@ TEST(Qwen3Embedding, ChunksBlocksThreadsAndIsaDoNotChangeABit) {
     if (first.empty()) first = last;
     EXPECT_TRUE(same_bits(last, first));
   }
+}
+
+// ---- an encoder
+
+constexpr const char* kBert = "models/bert";
+
+TEST(Bert, StatesAndVectorsEqualTransformers) {
+  const std::string path = barg::test::shared_data(kBert);
+  if (path.empty()) GTEST_SKIP() << barg::test::kNoShared;
+  const Goldens g(path + "/goldens.safetensors");
+  Harness h(open_or_throw(path), {});
+  EXPECT_EQ(h.decoder().spec().pooling.kind, Pooling::kMean);
+  for (const std::string& p : g.prompts()) {
+    const auto ids = g.ids(p + ".input_ids");
+    h.free_all();
+    const auto states = h.prefill(h.new_sequence(static_cast<std::int32_t>(ids.size())), ids, {ids.size()});
+    const auto want = g.floats(p + ".hidden");
+    EXPECT_LE(worst_of(last_rows(states, want.size()), want), kBar) << p;
+    std::vector<float> mean(h.hidden());
+    for (std::size_t i = 0; i < states.size(); ++i) mean[i % h.hidden()] += states[i] / static_cast<float>(ids.size());
+    EXPECT_LE(worst_of(normalised(mean), g.floats(p + ".embedding")), kBar) << p;
+  }
+}
+
+TEST(Bert, LayersEqualTransformers) {
+  const std::string path = barg::test::shared_data(kBert);
+  if (path.empty()) GTEST_SKIP() << barg::test::kNoShared;
+  check_hidden_states(path, {});
+}
+
+TEST(Bert, BlocksThreadsIsaAndMatesDoNotChangeABit) {
+  const std::string path = barg::test::shared_data(kBert);
+  if (path.empty()) GTEST_SKIP() << barg::test::kNoShared;
+  const auto files = open_or_throw(path);
+  const Goldens g(path + "/goldens.safetensors");
+  const auto ids = g.ids("p200.input_ids"), other = g.ids("p65.input_ids");
+  for (const Recipe recipe : {Recipe::kF32, Recipe::kInt8}) {
+    std::vector<float> first;
+    for (const HarnessOptions& options : std::vector<HarnessOptions>{
+             {.recipe = recipe},
+             {.recipe = recipe, .cpu = {.threads = 1}},
+             {.recipe = recipe, .block_tokens = 64, .cpu = {.threads = 3}},
+             {.recipe = recipe, .block_tokens = 32, .cpu = {.threads = 2, .isa = ops::Isa::kScalar}}}) {
+      Harness h(files, options);
+      const auto alone = h.prefill(h.new_sequence(200), ids, {200});
+      if (first.empty()) first = alone;
+      EXPECT_TRUE(same_bits(alone, first));
+      h.free_all();
+      const std::int32_t mate = h.new_sequence(65), seq = h.new_sequence(200);
+      const auto both = h.step({{mate, 0, other}, {seq, 0, ids}});
+      EXPECT_TRUE(same_bits(last_rows(both, first.size()), first));
+    }
+  }
+}
+
+/// The checkpoint's tensors under the names that llama.cpp's converter gives them.
+std::string bert_gguf(const ModelFiles& hf, std::uint32_t pooling) {
+  const DecoderSpec s = hf.spec().value();
+  GgufBuilder b;
+  b.str("general.architecture", "bert").str("general.name", "bert");
+  const auto u32 = [&](const char* key, std::int32_t v) { b.u32(std::string("bert.") + key, static_cast<std::uint32_t>(v)); };
+  u32("block_count", s.num_layers);
+  u32("context_length", s.max_positions);
+  u32("embedding_length", s.hidden);
+  u32("feed_forward_length", s.ffn);
+  u32("attention.head_count", s.num_q_heads);
+  b.f32("bert.attention.layer_norm_epsilon", 1e-12f);
+  b.u32("bert.pooling_type", pooling);
+  std::vector<Floats> values;
+  for (const RequiredTensor& t : required_tensors(s)) {
+    values.push_back(floats_of(*hf.find(t.name)));
+    b.tensor(t.name, {values.back().shape.rbegin(), values.back().shape.rend()});
+  }
+  std::string bytes = b.build();
+  const std::size_t data = (b.header_bytes + b.alignment - 1) / b.alignment * b.alignment;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    std::memcpy(bytes.data() + data + b.tensors[i].offset, values[i].values.data(), values[i].values.size() * 4);
+  return bytes;
+}
+
+TEST(Bert, GgufGivesTheBitsOfTheCheckpoint) {
+  const std::string path = barg::test::shared_data(kBert);
+  if (path.empty()) GTEST_SKIP() << barg::test::kNoShared;
+  const auto hf = open_or_throw(path);
+  TempDir dir;
+  const auto gguf = open_or_throw(dir.write("bert.gguf", bert_gguf(*hf, 2)));
+  const auto spec = gguf->spec();
+  ASSERT_TRUE(spec) << spec.error().message;
+  EXPECT_EQ(spec->pooling.kind, Pooling::kFirst);
+  EXPECT_EQ(parameter_count(*spec), parameter_count(*hf->spec()));
+  const auto ids = Goldens(path + "/goldens.safetensors").ids("p200.input_ids");
+  Harness a(hf, {}), b(gguf, {});
+  EXPECT_TRUE(same_bits(b.prefill(b.new_sequence(200), ids, {200}), a.prefill(a.new_sequence(200), ids, {200})));
+  EXPECT_THAT(open_or_throw(dir.write("none.gguf", bert_gguf(*hf, 0)))->spec().error().message,
+              HasSubstr("names no pooling of its tokens"));
+}
+
+TEST(Bert, WhatWouldChangeAVectorIsRefusedByName) {
+  const std::string path = barg::test::shared_data(kBert);
+  if (path.empty()) GTEST_SKIP() << barg::test::kNoShared;
+  const std::string config = read_file(path + "/config.json", 1 << 20).value();
+  TempDir dir;
+  std::filesystem::create_symlink(path + "/model.safetensors", dir.path() + "/model.safetensors");
+  const auto error = [&](const std::string& from, const std::string& to) {
+    std::string changed = config;
+    EXPECT_NE(changed.find(from), std::string::npos) << from;
+    dir.write("config.json", changed.replace(changed.find(from), from.size(), to));
+    const auto spec = open_or_throw(dir.path())->spec();
+    return spec ? "" : spec.error().message;
+  };
+  EXPECT_EQ(error("\"hidden_act\": \"gelu\"", "\"hidden_act\": \"gelu\""), "");
+  EXPECT_THAT(error("\"hidden_act\": \"gelu\"", "\"hidden_act\": \"relu\""), HasSubstr("hidden_act: \"relu\" is not supported yet"));
+  EXPECT_THAT(error("\"is_decoder\": false", "\"is_decoder\": true"), HasSubstr("is_decoder: true is not supported yet"));
+  EXPECT_THAT(error("\"use_cache\"", "\"position_embedding_type\": \"relative_key\", \"use_cache\""), HasSubstr("position_embedding_type"));
+  EXPECT_THAT(error("\"num_attention_heads\": 4", "\"num_attention_heads\": 5"), HasSubstr("5 attention heads do not divide 64"));
+  EXPECT_THAT(error("\"max_position_embeddings\": 256", "\"max_position_embeddings\": 512"), HasSubstr("position_embeddings"));
 }
 
 // ---- what the files say

@@ -79,6 +79,8 @@ class Embeddings(unittest.TestCase):
             self.c.completions.create(model=self.model, prompt="Hi")
 
     def test_prefixes_are_shared(self):
+        if "bert" in self.model:
+            self.skipTest("the KV of an encoder's prompt is that of no other")
         before = self.hits()
         instruction = "Instruct: given a question, find passages that answer it.\nQuery: " * 4
         self.embed([instruction + "why?", instruction + "how?"])

@@ -47,10 +47,10 @@ Request embedding_of(std::vector<TokenId> prompt) {
   return r;
 }
 
-class EmbeddingRunner : public ::testing::Test {
+class EmbeddingRunner : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    path_ = test::shared_data("models/qwen3-embedding");
+    path_ = test::shared_data(std::string("models/") + GetParam());
     if (path_.empty()) GTEST_SKIP() << test::kNoShared;
     goldens_ = std::make_unique<model::test::Goldens>(path_ + "/goldens.safetensors");
   }
@@ -60,19 +60,22 @@ class EmbeddingRunner : public ::testing::Test {
     for (std::int32_t at = 0;; at += chunk) {
       const std::int32_t count = std::min(chunk, n - at);
       const bool last = at + count == n;
-      auto result = driver.run({{.seq = seq, .start = at, .count = count, .pooled = last}});
+      auto result = driver.run({{.seq = seq, .start = at, .count = count, .logits_begin = whole() ? 0 : -1, .pooled = last}});
       EXPECT_EQ(result.items[0].pooled.empty(), !last);
       if (last) return std::move(result.items[0].pooled);
     }
   }
+  /// Rows of whole prompts are all wanted.
+  bool whole() const { return std::string(GetParam()) == "bert"; }
   std::string path_;
   std::unique_ptr<model::test::Goldens> goldens_;
 };
 
-TEST_F(EmbeddingRunner, VectorsAreThoseOfTransformers) {
+TEST_P(EmbeddingRunner, VectorsAreThoseOfTransformers) {
   auto loaded = test::load_tiny(test::tiny_config(path_));
   EXPECT_EQ(loaded.runner->info().embedding.size, 64);
   EXPECT_TRUE(loaded.runner->info().embedding.normalise);
+  EXPECT_EQ(loaded.runner->info().whole_prompts, whole());
   EXPECT_EQ(loaded.plan.logits_bytes, 0U);
   RunnerDriver driver(*loaded.runner);
   for (const std::string& p : goldens_->prompts()) {
@@ -87,19 +90,28 @@ TEST_F(EmbeddingRunner, VectorsAreThoseOfTransformers) {
   }
 }
 
-TEST_F(EmbeddingRunner, ChunksBlocksAndMatesDoNotChangeABit) {
-  auto loaded = test::load_tiny(test::tiny_config(path_));
+TEST_P(EmbeddingRunner, ChunksBlocksAndMatesDoNotChangeABit) {
+  Config config = test::tiny_config(path_);
+  config.scheduler.max_num_batched_tokens = 300;  // both prompts as wholes
+  auto loaded = test::load_tiny(config);
   RunnerDriver driver(*loaded.runner);
   const auto ids = goldens_->ids("p65.input_ids"), other = goldens_->ids("p200.input_ids");
   const auto alone = vector_of(driver, ids, 65);
-  for (const std::int32_t chunk : {1, 7, 16, 33}) EXPECT_EQ(vector_of(driver, ids, chunk, 50), alone) << chunk;
+  for (const std::int32_t chunk : whole() ? std::vector{65} : std::vector{1, 7, 16, 33})
+    EXPECT_EQ(vector_of(driver, ids, chunk, 50), alone) << chunk;
   const SeqId mate = driver.add(embedding_of(other), 0, 100), seq = driver.add(embedding_of(ids), 0, 20);
-  driver.run({{.seq = mate, .start = 0, .count = 190}, {.seq = seq, .start = 0, .count = 40}});
-  const auto both = driver.run({{.seq = mate, .start = 190, .count = 10, .pooled = true},
-                                {.seq = seq, .start = 40, .count = 25, .pooled = true}});
+  const std::int32_t of_mate = whole() ? 0 : 190, of_seq = whole() ? 0 : 40, begin = whole() ? 0 : -1;
+  if (!whole()) driver.run({{.seq = mate, .start = 0, .count = of_mate}, {.seq = seq, .start = 0, .count = of_seq}});
+  const auto both =
+      driver.run({{.seq = mate, .start = of_mate, .count = 200 - of_mate, .logits_begin = begin, .pooled = true},
+                  {.seq = seq, .start = of_seq, .count = 65 - of_seq, .logits_begin = begin, .pooled = true}});
   EXPECT_EQ(both.items[1].pooled, alone);
   EXPECT_EQ(both.items[0].pooled, vector_of(driver, other, 200));
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, EmbeddingRunner, ::testing::Values("qwen3-embedding", "bert"), [](const auto& info) {
+  return std::string(info.param).substr(0, 4);
+});
 
 }  // namespace
 }  // namespace barg::runtime
