@@ -3,6 +3,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "cuda/device_kernel.h"
+#include "cuda/gemm_unpack.cuh"
+#include "cuda/kv_copy.cuh"
 #include "cuda/sample_kernels.h"
 #include "device/check.h"
 #include "device/references.h"
@@ -32,7 +35,11 @@ class Correctness {
       products(t);
       gate(t);
     }
+    unpacked<cuda::GemmFormat::kBF16>(DType::kBF16);
+    unpacked<cuda::GemmFormat::kQ8_0>(DType::kQ8_0);
+    unpacked<cuda::GemmFormat::kQ4_K>(DType::kQ4_K);
     rows();
+    staged();
     angles();
     attention();
     sampler();
@@ -168,6 +175,41 @@ class Correctness {
       for (std::int32_t i = 0; i < m.k; ++i) want.push_back(2 * m.weight(id, i));
     }
     near("rows of " + name, error(lab_.get(out, want.size()), want), 1e-6);
+  }
+
+  /// Rows of 16-bit numbers for a library's product, out of a packed matrix.
+  template <cuda::GemmFormat F>
+  void unpacked(DType type) {
+    const StoredMatrix m(type, 40, 512, 12);
+    const ops::PackedWeight w = packed(lab_, ops(Half::kBF16), m);
+    auto* const to = lab_.room<std::uint16_t>(size(m.n * m.k));
+    lab_.queue().launch(cuda::kernel<cuda::gemm_unpack_kernel<F, Half::kBF16>>(),
+                        {.grid_x = cuda::gemm_unpack_grid(F, m.n, m.k), .threads = cuda::kGemmUnpackThreads},
+                        cuda::GemmUnpackArgs{static_cast<const std::byte*>(w.data), m.n, m.k, to});
+    std::vector<float> got;
+    std::vector<double> want;
+    for (const std::uint16_t h : lab_.get(to, size(m.n * m.k))) got.push_back(ops::bf16_to_f32(h));
+    for (std::int32_t i = 0; i < m.n * m.k; ++i) want.push_back(m.weight(i / m.k, i % m.k));
+    near(std::string("numbers of ") + dtype_name(type) + " spelt out", error(got, want), type == DType::kBF16 ? 0 : 3e-3);
+    lab_.clear();
+  }
+
+  /// KV blocks to a staging buffer and back to other places.
+  void staged() {
+    const std::int64_t floats = 5000, bytes = 4 * floats;
+    const auto blocks = normals(size(4 * floats), 13);
+    auto* const arena = reinterpret_cast<std::byte*>(lab_.put(blocks));
+    auto* const staging = lab_.room<std::byte>(size(2 * bytes));
+    const auto move = [&](const cuda::Kernel& kernel, const std::vector<BlockId>& ids) {
+      const std::vector<cuda::KvStagedGroup> group = {{arena, bytes, bytes, lab_.put(ids), 0}};
+      lab_.queue().launch(kernel, cuda::kv_copy_launch(bytes, 2, 1), cuda::KvStageArgs{lab_.put(group), staging, bytes});
+    };
+    move(cuda::kernel<cuda::kv_gather_kernel>(), {3, 1});
+    move(cuda::kernel<cuda::kv_scatter_kernel>(), {0, 2});
+    std::vector<double> want;
+    for (const std::int64_t b : {3, 1, 1, 3}) want.insert(want.end(), blocks.begin() + b * floats, blocks.begin() + (b + 1) * floats);
+    near("blocks to a staging buffer and back", error(lab_.get(reinterpret_cast<float*>(arena), want.size()), want), 0);
+    lab_.clear();
   }
 
   void gate(Half t) {
