@@ -10,15 +10,14 @@
 // Failure. Every call says how it went. kLost is for good: a kernel did something forbidden or the device is gone; every
 // later call says the same, and the process should end.
 //
-// Ownership. Streams, events and graphs live as long as the device, which also frees what was never released. Threads:
-// one at a time, any.
+// Ownership. Streams, events and graphs live as long as the device; memory must be released before it ends. Threads: one at a
+// time, any.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <utility>
 
 #include "cuda/launch.h"
 

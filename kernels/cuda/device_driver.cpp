@@ -2,8 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <map>
-#include <optional>
 #include <vector>
 
 namespace barg::cuda {
@@ -45,8 +45,8 @@ Status fill_table(const Library& library, const char* name, Table& table) {
 
 std::string version_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
 
-/// Results after which the context is of no more use: faults of kernels, and of the device.
-bool is_lost(driver::Result r) { return (r >= 700 && r < 720) || r == 214 || r == 220 || r == 226 || r == 999; }
+/// Whether the context is of no more use: faults of kernels, and of the device.
+bool is_lost(driver::Result r) { return std::ranges::count(driver::kLost, r) > 0; }
 
 class DriverDevice final : public Device {
  public:
@@ -142,12 +142,14 @@ class DriverDevice final : public Device {
     if (static_cast<std::size_t>(e) >= events_.size()) return {Code::kInvalid, "no such event"};
     return on(s, what, [&](auto stream) { return f(stream, events_[static_cast<std::size_t>(e)]); });
   }
+  Status initialise();
   Status read_info();
+  Status find(const Kernel& kernel, driver::Function& out);
   Status function(const Kernel& kernel, std::size_t dynamic_shared, driver::Function& out);
 
   struct Loaded {
     driver::Function function = nullptr;
-    std::size_t dynamic_shared = 48 << 10;  ///< that it may be launched with
+    std::size_t dynamic_shared = 0;  ///< that it may be launched with
   };
 
   Library library_;
@@ -191,7 +193,7 @@ Status DriverDevice::checked(const char* what, driver::Result result) {
 Status DriverDevice::open(const DriverOptions& options) {
   Status status = library_.open(options.library);
   if (status.ok()) status = fill_table(library_, options.library, cu_);
-  if (status.ok()) status = call("cuInit", cu_.init, 0u);
+  if (status.ok()) status = initialise();
   if (status.ok()) status = call("cuDriverGetVersion", cu_.driver_version, &info_.driver_version);
   if (!status.ok()) return status;
   if (info_.driver_version < driver::kLeastVersion) {
@@ -208,6 +210,13 @@ Status DriverDevice::open(const DriverOptions& options) {
   if (status.ok()) status = call("cuDevicePrimaryCtxRetain", cu_.context_retain, &context_, device_);
   StreamId first{};
   return status.ok() ? create_stream(first) : status;
+}
+
+/// A driver that does not start is none, whatever it says of itself.
+Status DriverDevice::initialise() {
+  Status status = call("cuInit", cu_.init, 0u);
+  if (!status.ok() && status.code != Code::kNoDevice) status.code = Code::kNoDriver;
+  return status;
 }
 
 Status DriverDevice::read_info() {
@@ -293,18 +302,25 @@ Status DriverDevice::query(EventId e, bool& happened) {
   return status;
 }
 
-/// Finds it in what was loaded, and lets it have its shared memory.
+/// Finds it in what was loaded. The driver may load its code only now, which is no part of a graph being captured.
+Status DriverDevice::find(const Kernel& kernel, driver::Function& out) {
+  int mode = driver::kCaptureRelaxed;
+  Status status = call("cuThreadExchangeStreamCaptureMode", cu_.capture_mode, &mode);
+  if (!status.ok()) return status;
+  status = {Code::kInvalid, "no code is loaded that has it"};
+  for (auto m = modules_.begin(); out == nullptr && m != modules_.end() && status.code != Code::kLost; ++m)
+    status = call("cuModuleGetFunction", cu_.module_function, &out, *m, kernel.name);
+  if (out == nullptr) status.message = std::string(kernel.name) + ": " + status.message;
+  const Status restored = call("cuThreadExchangeStreamCaptureMode", cu_.capture_mode, &mode);
+  return out == nullptr ? status : restored;
+}
+
+/// The kernel, which may have that much shared memory. What is its own counts towards the 48 KiB that it has without
+/// asking, so it is always asked for.
 Status DriverDevice::function(const Kernel& kernel, std::size_t dynamic_shared, driver::Function& out) {
   Loaded& loaded = functions_[kernel.name];
-  Status status{Code::kInvalid, std::string("no code is loaded that has ") + kernel.name};
-  for (auto m = modules_.begin(); loaded.function == nullptr && m != modules_.end(); ++m) {
-    status = call("cuModuleGetFunction", cu_.module_function, &loaded.function, *m, kernel.name);
-    if (status.code == Code::kLost) return status;
-  }
-  if (loaded.function == nullptr) {
-    status.message = std::string(kernel.name) + ": " + status.message;
-    return status;
-  }
+  Status status = loaded.function == nullptr ? find(kernel, loaded.function) : Status{};
+  if (!status.ok()) return status;
   out = loaded.function;
   if (dynamic_shared <= loaded.dynamic_shared) return {};
   status = call("cuFuncSetAttribute", cu_.function_attribute, loaded.function, driver::kFunctionMaxDynamicShared,

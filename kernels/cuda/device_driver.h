@@ -46,11 +46,14 @@ struct LaunchConfig {
 };
 
 inline constexpr Result kOutOfMemory = 2, kNoDevice = 100, kNotReady = 600;
+/// Uncorrectable memory and links, what was contained, an illegal address, a timeout, a destroyed context, an assertion, the
+/// hardware's stack, instructions and addresses that are none, a failed launch, tensor memory, and what it cannot name.
+inline constexpr Result kLost[] = {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999};
 inline constexpr int kAttributeMultiprocessors = 16, kAttributeMajor = 75, kAttributeMinor = 76;
 inline constexpr int kFunctionMaxDynamicShared = 8;
 inline constexpr int kLaunchOverlap = 6;  ///< programmatic stream serialisation
 inline constexpr unsigned kStreamNonBlocking = 1, kEventNoTiming = 2, kHostPortable = 1;
-inline constexpr int kCaptureThreadLocal = 1;
+inline constexpr int kCaptureThreadLocal = 1, kCaptureRelaxed = 2;
 inline constexpr int kLeastVersion = 12000, kLeastCapability = 80;
 
 /// X(member, name in the library, parameters)
@@ -80,6 +83,7 @@ inline constexpr int kLeastVersion = 12000, kLeastCapability = 80;
   X(stream_wait, cuStreamWaitEvent, (Stream, Event, unsigned))                                            \
   X(capture_begin, cuStreamBeginCapture_v2, (Stream, int))                                                \
   X(capture_end, cuStreamEndCapture, (Stream, Graph*))                                                    \
+  X(capture_mode, cuThreadExchangeStreamCaptureMode, (int*))                                              \
   X(event_create, cuEventCreate, (Event*, unsigned))                                                      \
   X(event_destroy, cuEventDestroy_v2, (Event))                                                            \
   X(event_record, cuEventRecord, (Event, Stream))                                                         \

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <functional>
 #include <utility>
-#include <vector>
 
 #include "cuda/device.h"
 

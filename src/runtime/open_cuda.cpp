@@ -4,17 +4,17 @@
 #include <utility>
 
 #include "cuda/device_driver.h"
-#include "cuda/kernel_image.h"
+#include "cuda/kernel_images.h"
 
 namespace barg::runtime {
 
 cuda::Status open_cuda(std::unique_ptr<cuda::Device>& out) {
   using Code = cuda::Status::Code;
-  const void* const image = cuda::kernel_image();
-  if (image == nullptr) return {Code::kNoDriver, "this program was built without CUDA kernels (BARG_CUDA=OFF)"};
+  if (cuda::kernel_images().empty())
+    return {Code::kNoDriver, "this program was built without CUDA kernels (BARG_CUDA=OFF)"};
   std::unique_ptr<cuda::Device> device;
   cuda::Status status = cuda::open_driver({}, device);
-  if (status.ok()) status = device->load(image);
+  if (status.ok()) status = cuda::load_kernels(*device);
   if (status.ok()) out = std::move(device);
   return status;
 }

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "cuda/device_memory.h"
+#include "cuda/kernel_images.h"
 #include "fake_driver.h"
 
 namespace barg::cuda {
@@ -86,7 +87,11 @@ TEST_F(FakeDriverTest, SaysWhyThereIsNone) {
   EXPECT_EQ(opened(options).code, Code::kNoDevice);
   fake->devices = 1;
   fake->major = 9;
-  fake->failing["cuDevicePrimaryCtxRetain"] = 2;
+  for (const int why : {3, 34, 803, 999}) {  // not initialised, a stub, versions that do not fit, whatever else
+    fake->failing["cuInit"] = why;
+    EXPECT_EQ(opened(options).code, Code::kNoDriver) << why;
+  }
+  fake->failing = {{"cuDevicePrimaryCtxRetain", 2}};
   EXPECT_EQ(opened(options).code, Code::kOutOfMemory);
   fake->failing = {{"cuStreamCreate", 46}};
   EXPECT_EQ(opened(options).message, "cuStreamCreate: an unknown error (46)");
@@ -116,10 +121,16 @@ TEST_F(FakeDriverTest, LaunchesWithWhatTheShapeSays) {
   };
   const Kernel kernel{"some_kernel", sizeof(Params), nullptr};
   const LaunchShape shape{.grid_x = 3, .grid_y = 2, .grid_z = 4, .threads = 64, .dynamic_shared = 1024};
-  EXPECT_EQ(launch(*device, stream, kernel, shape, Params{77}).message, "some_kernel: no code is loaded that has some_kernel");
+  EXPECT_EQ(launch(*device, stream, kernel, shape, Params{77}).message, "some_kernel: no code is loaded that has it");
   ASSERT_TRUE(device->load("").ok());
+  fake->calls.clear();
   EXPECT_TRUE(launch(*device, stream, kernel, shape, Params{77}).ok());
-  EXPECT_EQ(fake->calls.back(), "cuLaunchKernelEx 3 2 4 64 1 1 1024 overlap 0 params 77");
+  // Found once, as no part of a graph that is being captured; allowed its shared memory, of which it has some without.
+  EXPECT_EQ(fake->calls,
+            (std::vector<std::string>{"cuThreadExchangeStreamCaptureMode", "cuModuleGetFunction mode 2",
+                                      "cuThreadExchangeStreamCaptureMode", "cuFuncSetAttribute 8 1024",
+                                      "cuLaunchKernelEx 3 2 4 64 1 1 1024 overlap 0 params 77"}));
+  EXPECT_EQ(fake->capture_mode, 0);
   LaunchShape large = shape;
   large.dynamic_shared = 100 << 10;
   fake->calls.clear();
@@ -155,6 +166,42 @@ TEST_F(FakeDriverTest, EventsAndGraphs) {
   EXPECT_EQ(device->launch(stream, GraphId{9}).code, Code::kInvalid);
   EXPECT_EQ(device->synchronize(EventId{9}).code, Code::kInvalid);
   EXPECT_EQ(device->synchronize(StreamId{9}).code, Code::kInvalid);
+}
+
+TEST_F(FakeDriverTest, FindsAKernelInTheImageThatHasIt) {
+  open();
+  ASSERT_TRUE(device->load("first").ok());
+  ASSERT_TRUE(device->load("second").ok());
+  fake->missing_from = 1;
+  struct Params {
+    std::int32_t number;
+  };
+  EXPECT_TRUE(launch(*device, stream, {"some_kernel", sizeof(Params), nullptr}, {}, Params{1}).ok());
+  fake->missing_from = 2;
+  EXPECT_EQ(launch(*device, stream, {"other_kernel", sizeof(Params), nullptr}, {}, Params{1}).message,
+            "other_kernel: cuModuleGetFunction: CUDA_ERROR_NOT_FOUND (500)");
+}
+
+TEST_F(FakeDriverTest, LoadsEveryImageOfTheProgram) {
+  open();
+  EXPECT_TRUE(load_kernels(*device).ok());
+  EXPECT_EQ(std::count(fake->calls.begin(), fake->calls.end(), "cuModuleLoadData"),
+            static_cast<std::ptrdiff_t>(kernel_images().size()));
+  if (kernel_images().empty()) return;
+  fake->failing["cuModuleLoadData"] = 209;
+  EXPECT_EQ(load_kernels(*device).message, std::string("kernels of ") + kernel_images()[0].name +
+                                               ": cuModuleLoadData: an unknown error (209); this program has them for " +
+                                               kernel_archs() + ", Fake GPU is 90");
+}
+
+TEST_F(FakeDriverTest, AnotherFailureIsNotTheEnd) {
+  open();
+  for (const int result : {1, 222, 701, 704, 712, 720}) {
+    fake->failing["cuStreamSynchronize"] = result;
+    EXPECT_EQ(device->synchronize(stream).code, Code::kInvalid) << result;
+  }
+  fake->failing.clear();
+  EXPECT_TRUE(device->synchronize(stream).ok());
 }
 
 TEST_F(FakeDriverTest, OneIllegalAddressIsTheEnd) {

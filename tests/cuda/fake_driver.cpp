@@ -3,6 +3,7 @@
 #include "fake_driver.h"
 
 #include <cstring>
+#include <utility>
 
 #include "cuda/device_driver.h"
 
@@ -106,6 +107,11 @@ int cuStreamEndCapture(cu::Stream, cu::Graph* out) {
   BARG_ENTER(cuStreamEndCapture);
   return made(out);
 }
+int cuThreadExchangeStreamCaptureMode(int* mode) {
+  BARG_ENTER(cuThreadExchangeStreamCaptureMode);
+  std::swap(*mode, state.capture_mode);
+  return 0;
+}
 int cuEventCreate(cu::Event* out, unsigned) {
   BARG_ENTER(cuEventCreate);
   return made(out);
@@ -140,6 +146,8 @@ int cuModuleLoadData(cu::Module* out, const void*) {
 int cuModuleUnload(cu::Module m) { return destroyed(m); }
 int cuModuleGetFunction(cu::Function* out, cu::Module, const char* name) {
   BARG_ENTER(cuModuleGetFunction);
+  if (state.missing_from > 0) return --state.missing_from, 500;
+  state.calls.back() += " mode " + std::to_string(state.capture_mode);
   if (std::strcmp(name, "missing") == 0) return 500;
   *out = reinterpret_cast<cu::Function>(&state);
   return 0;

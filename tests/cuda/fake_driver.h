@@ -9,6 +9,8 @@ struct FakeDriver {
   int version = 12040, devices = 1, major = 9, minor = 0;
   std::map<std::string, int> failing;  ///< what a function returns instead of doing anything
   std::vector<std::string> calls;      ///< but those that happen too often to be of interest
+  int capture_mode = 0;
+  int missing_from = 0;  ///< so many modules that are asked next have no such function
   int alive = 0;                       ///< things that were made and not destroyed
 
   int entered(const char* name) {

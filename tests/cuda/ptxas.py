@@ -1,17 +1,15 @@
 #!/usr/bin/env python3
-"""Holds what nvcc makes of kernels/cuda/*.cu against tests/cuda/registers.txt: no kernel has a spill or a stack frame, none
-takes more registers than its row allows, and the PTX of those that are marked so has mma.sync and 16-byte cp.async.
+"""Holds what nvcc made of kernels/cuda/*.cu in a build with BARG_CUDA=ON against tests/cuda/registers.txt: no kernel has a
+spill or a stack frame, none takes more registers than its row allows, and the PTX of those that are marked so has mma.sync
+and 16-byte cp.async.
 
-    tests/cuda/ptxas.py NVCC SOURCE_DIR ARCH...        as in: ptxas.py nvcc . 80 90 100 120
+    tests/cuda/ptxas.py build/cuda ARCH...        as in: ptxas.py build/cuda 80 90 100 120
 """
-import concurrent.futures
 import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 
-FLAGS = ["-std=c++20", "-O3", "-fmad=false", "-Xcompiler", "-Wno-unused", "-Xptxas", "-v", "-cubin", "--keep"]
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for")
 FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 REGISTERS = re.compile(r"Used (\d+) registers")
@@ -29,34 +27,32 @@ def table(path):
 
 def names(mangled):
     out = subprocess.run(["c++filt"], input="\n".join(mangled), text=True, capture_output=True, check=True).stdout
-    short = re.sub(r"\([\w:]*\)|barg::cuda::|^void | ", "", out, flags=re.M)  # neither casts nor parameters
+    short = re.sub(r"\([\w:<> ]*\)|barg::cuda::|^void | ", "", out, flags=re.M)  # neither casts nor parameters
     return dict(zip(mangled, short.splitlines()))
 
 
-def compiled(nvcc, root, source, arch):
+def compiled(folder, source, arch):
     """(kernel, registers, stack, spilled bytes) of each kernel, and the PTX."""
-    with tempfile.TemporaryDirectory() as folder:
-        run = subprocess.run(
-            [nvcc, *FLAGS, "--keep-dir", folder, f"-arch=sm_{arch}", "-I", root / "include", "-I", root / "kernels",
-             "-o", f"{folder}/out.cubin", source], text=True, capture_output=True)
-        if run.returncode != 0:
-            sys.exit(f"{source}, sm_{arch}:\n{run.stdout}{run.stderr}")
-        kernels = []
-        for part in re.split(r"(?=Compiling entry function)", run.stdout + run.stderr)[1:]:
-            frame, used = FRAME.search(part), REGISTERS.search(part)
-            kernels.append((ENTRY.search(part)[1], int(used[1]), int(frame[1]), int(frame[2]) + int(frame[3])))
-        ptx = "".join(p.read_text() for p in pathlib.Path(folder).glob("*.ptx"))
-        return kernels, ptx
+    kernels = []
+    for part in re.split(r"(?=Compiling entry function)", (folder / f"{source}.{arch}.txt").read_text())[1:]:
+        frame, used = FRAME.search(part), REGISTERS.search(part)
+        kernels.append((ENTRY.search(part)[1], int(used[1]), int(frame[1]), int(frame[2]) + int(frame[3])))
+    return kernels, (folder / f"{source}.{arch}.ptx").read_text()
 
 
 def main():
-    nvcc, root, archs = sys.argv[1], pathlib.Path(sys.argv[2]).resolve(), sys.argv[3:]
-    rows = table(root / "tests/cuda/registers.txt")
+    folder, archs = pathlib.Path(sys.argv[1]), sys.argv[2:]
+    rows = table(pathlib.Path(__file__).parent / "registers.txt")
     wrong = []
-    jobs = [(s, a) for a in archs for s in sorted((root / "kernels/cuda").glob("*.cu"))]
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        results = pool.map(lambda job: compiled(nvcc, root, *job), jobs)
-        for (source, arch), (kernels, ptx) in zip(jobs, results):
+    sources = re.findall(r"BARG_IMAGE\((\w+),", (folder / "images.inc").read_text())
+    if not sources or not archs:
+        sys.exit(f"{folder}: nothing was compiled")
+    for arch in archs:
+        for source in sources:
+            kernels, ptx = compiled(folder, source, arch)
+            if not kernels:
+                wrong.append(f"sm_{arch} {source}: no kernels")
+                continue
             called = names([k[0] for k in kernels])
             for mangled, registers, stack, spilled in kernels:
                 name = called[mangled]

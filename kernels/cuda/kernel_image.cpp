@@ -1,7 +1,0 @@
-#include "cuda/kernel_image.h"
-
-namespace barg::cuda {
-
-const void* kernel_image() { return nullptr; }
-
-}  // namespace barg::cuda
