@@ -3,6 +3,7 @@
 #
 #   ensure_deps build [test]         installs the Debian packages that are missing (none: touches nothing)
 #   build_barg DIR TARGET... [-- CMAKE_ARG...]   configures and builds Release in DIR
+#   cuda_args                        prints CMake arguments: kernels for the cards of this machine
 #   collect_program FILE DEST        a program and its libraries, for an image
 #   fetch_smollm2                    prints the path of the verified model file, downloading it once
 #
@@ -104,6 +105,15 @@ build_barg() {
   say "building ${targets[*]} in $dir (the first time takes some minutes)"
   nice cmake --build "$dir" --parallel "$(build_jobs)" --target "${targets[@]}" >&2 ||
     die "the build failed; the compiler's message is above."
+}
+
+# CMake arguments for a program that is to run here: kernels for this machine's cards, none where there is no card.
+cuda_args() {
+  local archs
+  archs=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | awk '$1 >= 80' | sort -un |
+    paste -sd ';') || archs=""
+  printf '%s\n' -UBARG_CUDA
+  if [ -n "$archs" ]; then printf '%s\n' "-DBARG_CUDA_ARCHS=$archs"; else printf '%s\n' -DBARG_CUDA=OFF; fi
 }
 
 # The program and the shared libraries that a bare system of the same kind lacks, as DEST/bin and DEST/lib.

@@ -1,6 +1,7 @@
 #include "cli/build_info.h"
 
 #include "cpu/cpu.h"
+#include "cuda/kernel_images.h"
 
 namespace barg::cli {
 
@@ -18,6 +19,7 @@ BuildFacts build_facts() {
 #else
   facts.build = "debug";
 #endif
+  facts.cuda = cuda::kernel_archs();
   facts.isa = ops::isa_name(ops::best_isa());
   return facts;
 }

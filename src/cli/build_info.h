@@ -13,6 +13,7 @@ struct BuildFacts {
   std::string compiler;  ///< "g++ 12.2.0"
   std::string build;     ///< "release" or "debug"
   int kernel_epoch = kKernelEpoch;
+  std::string cuda;  ///< the architectures that it has CUDA kernels for: "80, 90", or "none"
   std::string isa;  ///< instruction set that the kernels use on this machine unless told otherwise
 };
 

@@ -19,11 +19,12 @@ int run_version(Invocation& invocation) {
                                                  {"compiler", facts.compiler},
                                                  {"build", facts.build},
                                                  {"kernel_epoch", facts.kernel_epoch},
-                                                 {"isa", facts.isa}}))
+                                                 {"isa", facts.isa},
+                                                 {"cuda", facts.cuda}}))
                       << "\n";
   } else {
     invocation.io.out << "barg " << facts.version << " (" << facts.git << ", " << facts.compiler << ", "
-                      << facts.build << ", kernels " << facts.isa << ")\n";
+                      << facts.build << ", kernels " << facts.isa << ", CUDA " << facts.cuda << ")\n";
   }
   return kExitOk;
 }

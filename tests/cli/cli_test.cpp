@@ -139,6 +139,9 @@ TEST(Cli, VersionAsJson) {
   const Result<Json> json = parse_json(done.out);
   ASSERT_TRUE(json) << done.out;
   EXPECT_NE(json->find("version"), nullptr);
+  const Json* const cuda = json->find("cuda");
+  ASSERT_NE(cuda, nullptr);
+  EXPECT_NE(barg({"version"}).out.find(", CUDA " + cuda->as_string() + ")"), std::string::npos);
   EXPECT_EQ(barg({"--version"}).out, barg({"version"}).out);
 }
 

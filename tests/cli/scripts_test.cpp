@@ -153,6 +153,13 @@ TEST_F(Scripts, MissingPackagesThatCannotBeInstalledAreNamed) {
   EXPECT_TRUE(sentence(done).starts_with("error: apt-get could not install ninja-build:")) << done.output;
 }
 
+TEST_F(Scripts, KernelsAreForTheCardsOfThisMachine) {
+  fake("nvidia-smi", "printf '9.0\\n8.6\\n9.0\\n7.5\\n'");
+  EXPECT_EQ(bash("cuda_args").output, "-UBARG_CUDA\n-DBARG_CUDA_ARCHS=86;90\n");
+  fake("nvidia-smi", "echo no driver; exit 9");
+  EXPECT_EQ(bash("cuda_args").output, "-UBARG_CUDA\n-DBARG_CUDA=OFF\n");
+}
+
 TEST_F(Scripts, TheBuildFailsWithOneSentence) {
   fake("cmake", "echo CMake Error: something; exit 1");
   const Done configure = bash("build_barg \"" + (dir_ / "build").string() + "\" barg");
