@@ -104,11 +104,12 @@ TEST(Docker, ScriptFunctionsExist) {
 }
 
 TEST(Docker, BuildOptionsExist) {
-  const std::string cmake = content(kRoot / "CMakeLists.txt");
+  const std::string cmake = content(kRoot / "CMakeLists.txt") + content(kRoot / "kernels/cuda/images.cmake");
   const std::string text = dockerfile();
   const std::regex define("-D([A-Z_]+)=");
   for (std::sregex_iterator it(text.begin(), text.end(), define), end; it != end; ++it) {
-    EXPECT_NE(cmake.find("option(" + (*it)[1].str()), std::string::npos) << (*it)[1];
+    const std::string name = (*it)[1].str() + " ";
+    EXPECT_TRUE(cmake.contains("option(" + name) || cmake.contains("set(" + name)) << name;
   }
 }
 
