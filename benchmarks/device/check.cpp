@@ -10,7 +10,7 @@
 
 #include "cuda/device_driver.h"
 #include "cuda/device_emulated.h"
-#include "cuda/kernel_image.h"
+#include "cuda/kernel_images.h"
 
 namespace barg::check {
 namespace {
@@ -125,9 +125,9 @@ std::unique_ptr<cuda::Device> Check::open_device() {
   must(cuda::open_driver({}, device));
   std::printf("device\t%s, driver %d.%d\n", device->info().name.c_str(), device->info().driver_version / 1000,
               device->info().driver_version % 1000 / 10);
-  const void* const own = cuda::kernel_image();
-  if (own != nullptr) must(device->load(own));
-  if (own == nullptr && options_.images.empty()) stop("no machine code was given (--image FILE)");
+  const bool own = !cuda::kernel_images().empty();
+  if (own) must(cuda::load_kernels(*device));
+  if (!own && options_.images.empty()) stop("no machine code was given (--image FILE)");
   images_.clear();
   for (const std::string& path : options_.images) {
     std::ifstream in(path, std::ios::binary);
