@@ -4,7 +4,7 @@
 
 #include "base/env.h"
 
-namespace barg {
+namespace barg::base64url_test {
 namespace {
 
 TEST(Base64Url, KnownTexts) {
@@ -30,4 +30,4 @@ TEST(Base64Url, NothingElseIsRead) {
 }
 
 }  // namespace
-}  // namespace barg
+}  // namespace barg::base64url_test

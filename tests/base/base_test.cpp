@@ -11,7 +11,7 @@
 #include "base/mapped_file.h"
 #include "base/queue.h"
 
-namespace barg {
+namespace barg::base_test {
 namespace {
 
 TEST(Hash, KnownDigests) {
@@ -80,4 +80,4 @@ TEST_F(FileTest, ReadFileKeepsItsLimit) {
 }
 
 }  // namespace
-}  // namespace barg
+}  // namespace barg::base_test

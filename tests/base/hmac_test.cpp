@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace barg {
+namespace barg::hmac_test {
 namespace {
 
 TEST(Hmac, EqualsThePublishedVectors) {
@@ -23,4 +23,4 @@ TEST(Hmac, EqualsThePublishedVectors) {
 }
 
 }  // namespace
-}  // namespace barg
+}  // namespace barg::hmac_test

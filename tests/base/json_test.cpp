@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace barg {
+namespace barg::json_test {
 namespace {
 
 TEST(Json, ReadsAndWritesWhatItRead) {
@@ -84,4 +84,4 @@ TEST(Json, ErrorsSayWhere) {
 }
 
 }  // namespace
-}  // namespace barg
+}  // namespace barg::json_test

@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-namespace barg {
+namespace barg::pages_test {
 namespace {
 
 /// A field of the mapping that holds `address`, in bytes.
@@ -80,4 +80,4 @@ TEST(Pages, UntouchedOnesCostNothing) {
 }
 
 }  // namespace
-}  // namespace barg
+}  // namespace barg::pages_test

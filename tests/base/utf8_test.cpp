@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace barg {
+namespace barg::utf8_test {
 namespace {
 
 TEST(Utf8, RepairsMaximalSubpartsLikePython) {
@@ -37,4 +37,4 @@ TEST(Utf8, AnInvalidTailIsComplete) {
 }
 
 }  // namespace
-}  // namespace barg
+}  // namespace barg::utf8_test

@@ -48,6 +48,6 @@ double worst_error(const AttentionCase& c, const std::vector<float>& out);
 /// What worst_error() may be.
 double tolerance(KvType kv);
 
-std::string name_of(KvType kv);
+inline std::string name_of(KvType kv) { return kv == KvType::kF16 ? "f16" : kv == KvType::kBF16 ? "bf16" : "fp8"; }
 
 }  // namespace barg::cuda

@@ -262,8 +262,6 @@ double worst_error(const AttentionCase& c, const std::vector<float>& out) {
 
 double tolerance(KvType kv) { return kv == KvType::kF16 ? 2e-3 : 1.5e-2; }
 
-std::string name_of(KvType kv) { return kv == KvType::kF16 ? "f16" : kv == KvType::kBF16 ? "bf16" : "fp8"; }
-
 namespace {
 
 void expect_right(const AttentionCase& c) {

@@ -178,6 +178,7 @@ TEST_P(ExactTest, SixtyFourAtOnceInASmallPoolEqualEachAlone) {
 class ExactGrowthTest : public ExactTest {};
 
 TEST_P(ExactGrowthTest, OutputsThatOutgrowThePoolEqualEachAlone) {
+  if (std::getenv("BARG_TEST_LONG") == nullptr) GTEST_SKIP() << "skipped: long, see scripts/test --full";
   auto requests = requests_of(6, 21, 40);
   for (Request& r : requests) {
     r.prompt.resize(20, 17);

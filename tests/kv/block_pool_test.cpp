@@ -9,7 +9,7 @@
 
 #include "base/env.h"
 
-namespace barg::kv {
+namespace barg::kv::block_pool_test {
 namespace {
 
 StepId step(std::uint64_t n) { return static_cast<StepId>(n); }
@@ -321,4 +321,4 @@ TEST(BlockPoolDeathTest, MisuseStops) {
 }
 
 }  // namespace
-}  // namespace barg::kv
+}  // namespace barg::kv::block_pool_test

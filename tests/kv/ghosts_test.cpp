@@ -9,7 +9,7 @@
 
 #include "base/env.h"
 
-namespace barg::kv {
+namespace barg::kv::ghosts_test {
 namespace {
 
 /// Many of them with equal low bits, so that they meet in the table.
@@ -43,4 +43,4 @@ TEST(Ghosts, EqualAListOfTheYoungest) {
 }
 
 }  // namespace
-}  // namespace barg::kv
+}  // namespace barg::kv::ghosts_test

@@ -7,7 +7,7 @@
 
 #include "base/env.h"
 
-namespace barg::kv {
+namespace barg::kv::keys_test {
 namespace {
 
 struct Content {
@@ -120,4 +120,4 @@ TEST(Keys, AMessageIsTheSameHoweverItsFieldsFillTheEncoder) {
 }
 
 }  // namespace
-}  // namespace barg::kv
+}  // namespace barg::kv::keys_test

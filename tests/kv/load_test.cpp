@@ -6,7 +6,7 @@
 #include "base/env.h"
 #include "kv/driven.h"
 
-namespace barg::kv {
+namespace barg::kv::load_test {
 namespace {
 
 struct Loader : Admitted {
@@ -243,4 +243,4 @@ TEST(Load, ALongSequenceIsReservedOnceAndTakenOverBlockByBlock) {
 }
 
 }  // namespace
-}  // namespace barg::kv
+}  // namespace barg::kv::load_test

@@ -6,7 +6,7 @@
 #include "base/env.h"
 #include "kv/driven.h"
 
-namespace barg::kv {
+namespace barg::kv::manager_test {
 namespace {
 
 TEST(Manager, ASecondRunReadsFullBlocksAndCopiesTheLastOfAnEqualPrompt) {
@@ -296,4 +296,4 @@ TEST(Manager, ForgettingTheCacheKeepsSequencesAlive) {
 }
 
 }  // namespace
-}  // namespace barg::kv
+}  // namespace barg::kv::manager_test

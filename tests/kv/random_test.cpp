@@ -12,7 +12,7 @@
 #include "base/env.h"
 #include "kv/manager.h"
 
-namespace barg::kv {
+namespace barg::kv::random_test {
 namespace {
 
 constexpr std::int32_t kB = 4;
@@ -620,4 +620,4 @@ TEST(ManagerRandom, EqualsANaiveModel) {
 }
 
 }  // namespace
-}  // namespace barg::kv
+}  // namespace barg::kv::random_test

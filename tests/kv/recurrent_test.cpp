@@ -4,7 +4,7 @@
 #include "kv/driven.h"
 #include "kv/manager.h"
 
-namespace barg::kv {
+namespace barg::kv::recurrent_test {
 namespace {
 
 /// Blocks of 4 tokens; states span `interval` of them.
@@ -149,4 +149,4 @@ TEST(Recurrent, ALoadBringsOneStateThatReplacesWhatIsHeld) {
 }
 
 }  // namespace
-}  // namespace barg::kv
+}  // namespace barg::kv::recurrent_test

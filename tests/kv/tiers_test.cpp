@@ -3,7 +3,7 @@
 
 #include "kv/driven.h"
 
-namespace barg::kv {
+namespace barg::kv::tiers_test {
 namespace {
 
 ManagerOptions tracked(std::int64_t blocks, Eviction eviction = Eviction::kS3Fifo) {
@@ -151,4 +151,4 @@ TEST(Tiers, NothingIsNotedWithoutThem) {
 }
 
 }  // namespace
-}  // namespace barg::kv
+}  // namespace barg::kv::tiers_test

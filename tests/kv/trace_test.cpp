@@ -10,7 +10,7 @@
 #include "kv/manager.h"
 #include "support/data.h"
 
-namespace barg::kv {
+namespace barg::kv::trace_test {
 namespace {
 
 using Trace = std::vector<std::vector<TokenId>>;
@@ -112,4 +112,4 @@ TEST(Trace, WhatIsReadOnceDoesNotPushOutWhatGoesOn) {
 }
 
 }  // namespace
-}  // namespace barg::kv
+}  // namespace barg::kv::trace_test

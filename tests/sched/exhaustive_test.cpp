@@ -8,7 +8,7 @@
 
 #include "support/sim.h"
 
-namespace barg::test {
+namespace barg::test::exhaustive_test {
 namespace {
 
 enum Op : char { kSubmit, kPlan, kCollect, kCancel, kTierEvent, kTierDeadline };  // the last two: of tiers
@@ -186,4 +186,4 @@ TEST(Exhaustive, EveryShortOrderOfEventsWithTiersEndsRight) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::exhaustive_test

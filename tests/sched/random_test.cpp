@@ -6,7 +6,7 @@
 
 #include "support/sim.h"
 
-namespace barg::test {
+namespace barg::test::random_test {
 namespace {
 
 int runs_per_config(int runs) { return std::getenv("BARG_TEST_LONG") != nullptr ? 20 * runs : runs; }
@@ -140,4 +140,4 @@ TEST(RandomSchedules, LooseSpaceHitsAndNeverPreempts) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::random_test

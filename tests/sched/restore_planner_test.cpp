@@ -8,7 +8,7 @@
 
 #include "base/env.h"
 
-namespace barg::sched {
+namespace barg::sched::restore_planner_test {
 namespace {
 
 constexpr double kBlockBytes = 1 << 16;
@@ -306,4 +306,4 @@ TEST(RestorePlanner, TheMeetingPointSharesTheGap) {
 }
 
 }  // namespace
-}  // namespace barg::sched
+}  // namespace barg::sched::restore_planner_test

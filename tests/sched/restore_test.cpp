@@ -7,7 +7,7 @@
 
 #include "support/sim.h"
 
-namespace barg::test {
+namespace barg::test::restore_test {
 namespace {
 
 using sched::Place;
@@ -432,4 +432,4 @@ TEST(Restore, TiersOffAskAndSaveNothing) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::restore_test

@@ -6,7 +6,7 @@
 
 #include "support/sim.h"
 
-namespace barg::test {
+namespace barg::test::scheduler_test {
 namespace {
 
 SimConfig roomy() {
@@ -689,4 +689,4 @@ TEST(Queue, FactsAndTimeouts) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::scheduler_test

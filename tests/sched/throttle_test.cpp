@@ -8,7 +8,7 @@
 
 #include "support/sim.h"
 
-namespace barg::test {
+namespace barg::test::throttle_test {
 namespace {
 
 constexpr std::int32_t kBlock = 16, kHistory = 64;  // tokens; blocks of the history that is restored
@@ -148,4 +148,4 @@ TEST(Throttle, AChangedSpeedFlipsTheChoiceWithin20Requests) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::throttle_test

@@ -7,7 +7,7 @@
 
 #include "support/sim.h"
 
-namespace barg::test {
+namespace barg::test::tiers_test {
 namespace {
 
 SimConfig tight(int depth) {
@@ -166,4 +166,4 @@ TEST(Tiers, PlansOfDecodesLookAtNoContext) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::tiers_test
