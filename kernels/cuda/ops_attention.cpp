@@ -50,6 +50,12 @@ std::size_t kv_head_bytes(DType type, std::int32_t block_tokens, std::int32_t he
   return kv ? 2 * kv_plane_bytes(*kv, block_tokens, head_dim) : 0;
 }
 
+std::int32_t attention_queries(DType kv, std::int32_t head_dim, bool wide) {
+  std::int32_t queries = 0;
+  with_attention_shape(kv_type(kv).value_or(KvType::kF16), head_dim, wide, [&]<class S>() { queries = S::kQueries; });
+  return queries;
+}
+
 std::string attention_refusal(DType kv, std::int32_t head_dim, std::int32_t num_q_heads, std::int32_t num_kv_heads) {
   const std::optional<KvType> type = kv_type(kv);
   if (!type) return std::string("KV in ") + dtype_name(kv) + " has no CUDA kernel; there are f16, bf16 and fp8";

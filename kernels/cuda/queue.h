@@ -132,7 +132,6 @@ class Queue {
   float* slots() const { return reinterpret_cast<float*>(slots_); }
   std::int32_t* slot_counters() const { return reinterpret_cast<std::int32_t*>(slot_counters_); }
   std::int64_t slot_floats() const { return kSlotFloats * workers(); }
-  std::size_t scratch_bytes() const { return scratch_.size(); }
 
  private:
   explicit Queue(Device& device) : device_(device) {}
@@ -162,6 +161,8 @@ class Queue {
 /// other field is there. Weights: gemm_plan.h's formats, and F32, which is rounded to the activations' type once.
 const ops::OpTable& cuda_ops(Half activations);
 
+/// Queries that a block of attention takes, in the narrow tile or the wide one. REQUIRES that attention is not refused.
+std::int32_t attention_queries(DType kv, std::int32_t head_dim, bool wide);
 /// Why attention over heads of this size, shared by so many queries, in this KV type, has no kernel; empty: it has.
 std::string attention_refusal(DType kv, std::int32_t head_dim, std::int32_t num_q_heads, std::int32_t num_kv_heads);
 

@@ -10,9 +10,6 @@ namespace {
 
 /// Blocks of attention that run at a time on a multiprocessor.
 constexpr std::int32_t kAttentionBlocks = 2;
-/// Queries of a block in the narrow tile (cuda/attention.cuh), and in the wide one.
-constexpr std::int32_t kNarrowQueries = 16;
-constexpr std::int32_t wide_queries(std::int32_t head_dim) { return head_dim <= 128 ? 64 : 32; }
 
 }  // namespace
 
@@ -35,12 +32,13 @@ std::span<const ops::Segment> CudaBatch::segments(std::span<const ops::Segment> 
 void CudaBatch::plan(std::size_t group, std::span<const ops::Segment> of, bool bucket, StagedMemory& memory) {
   const model::LayerGroup& g = shape_.groups[group];
   const std::int32_t queries = shape_.num_q_heads / g.num_kv_heads;
-  const bool wide = std::any_of(of.begin(), of.end(),
-                                [&](const ops::Segment& s) { return s.row_count * queries > kNarrowQueries; });
+  const std::int32_t narrow = cuda::attention_queries(shape_.kv_dtype, g.head_dim, false);
+  const bool wide =
+      std::any_of(of.begin(), of.end(), [&](const ops::Segment& s) { return s.row_count * queries > narrow; });
   const std::int32_t workers = shape_.workers * kAttentionBlocks;
   cuda::plan_attention({.segments = of.data(),
                         .num_segments = static_cast<std::int32_t>(of.size()),
-                        .queries = wide ? wide_queries(g.head_dim) : kNarrowQueries,
+                        .queries = wide ? cuda::attention_queries(shape_.kv_dtype, g.head_dim, true) : narrow,
                         .group = queries,
                         .num_kv_heads = g.num_kv_heads,
                         .head_dim = g.head_dim,
@@ -83,6 +81,7 @@ const model::ForwardBatch& CudaBatch::stage(const model::ForwardBatch& built, co
   batch_.positions = copy(built.positions, there, count).data();
   batch_.axes = 1;
   const std::span<std::int32_t> wanted = memory.take<std::int32_t>(bucket ? count : built.wanted.size());
+  if (memory.full()) return batch_;
   std::copy(built.wanted.begin(), built.wanted.end(), wanted.begin());
   for (std::size_t i = built.wanted.size(); i < wanted.size(); ++i) wanted[i] = static_cast<std::int32_t>(i);
   batch_.wanted = wanted;

@@ -33,7 +33,6 @@ constexpr std::size_t kFlights = 3;
 constexpr std::array<std::int32_t, 9> kBuckets{1, 2, 4, 8, 16, 24, 32, 48, 64};
 /// Sequences that have a place for their newest token.
 constexpr std::int32_t kPlaces = 1 << 16;
-constexpr std::size_t kFirstBatchBytes = std::size_t{4} << 20;
 
 /// The bytes of a block's part, out or in.
 struct MovePart {
@@ -231,7 +230,7 @@ Status CudaRunner::Impl::allocate() {
     if (status.ok()) status = cuda::PinnedBuffer::create(device, out_layout.bytes, slot.out);
     if (status.ok()) status = device.create_event(slot.done);
   }
-  return status.ok() ? allocate_batches(kFirstBatchBytes) : status;
+  return status.ok() ? allocate_batches(parts.batch_bytes) : status;
 }
 
 /// REQUIRES that nothing is in flight. Graphs have the old addresses.

@@ -41,6 +41,7 @@ struct CudaRunnerParts {
   std::unique_ptr<model::Decoder> decoder;  ///< loaded there
   KvMemory kv;                              ///< allocated there
   bool graphs = true;
+  std::size_t batch_bytes = 0;  ///< LoadOptions::cuda_batch_bytes
   std::chrono::milliseconds step_limit{60'000};  ///< after which a step counts as hung
 };
 

@@ -411,6 +411,7 @@ Result<LoadedRunner> load_on_cuda(const CudaPlan& plan, const Config& config, co
   parts.kv = std::move(loaded->kv);
   parts.graphs = options.cuda_graphs;
   parts.step_limit = options.step_limit;
+  parts.batch_bytes = options.cuda_batch_bytes;
   LoadedRunner out{.runner = nullptr, .plan = loaded->plan, .device = parts.device->info().name, .threads = 1};
   auto runner = CudaRunner::create(std::move(parts));
   if (!runner) return std::unexpected(runner.error());

@@ -32,6 +32,7 @@ struct LoadOptions {
   /// Names under which cuBLASLt is looked for (runtime.invariant = false).
   std::vector<std::string> cublaslt = cuda::GemmLt::default_names();
   std::chrono::milliseconds step_limit{60'000};  ///< after which a step of a CUDA device counts as hung
+  std::size_t cuda_batch_bytes = std::size_t{4} << 20;  ///< of a step's arrays at first; more when a step needs more
   bool cuda_graphs = true;  ///< decode steps are captured and replayed; the same tokens either way
 };
 

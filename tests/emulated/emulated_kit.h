@@ -53,6 +53,7 @@ inline EmulatedEngine emulated_engine(const Config& config, bool graphs = true, 
   EmulatedEngine out;
   runtime::LoadOptions how;
   how.cuda_graphs = graphs;
+  how.cuda_batch_bytes = 64;  // it grows, from too little for a first step on
   how.open_device = [&](std::unique_ptr<cuda::Device>& to) {
     auto device = cuda::EmulatedDevice::create(options);
     out.device = device.get();
