@@ -26,7 +26,8 @@ namespace barg::cuda {
 struct [[nodiscard]] Status {
   enum class Code : std::uint8_t {
     kOk,
-    kNoDriver,     ///< no CUDA driver on this machine, or one that is too old
+    kNoDriver,     ///< no CUDA driver on this machine, or no kernels in this program
+    kBadDriver,    ///< a driver that is too old, or does not start
     kNoDevice,     ///< a driver, but no device that this program can use
     kOutOfMemory,  ///< nothing else happened: the device is as it was
     kInvalid,      ///< a call that may not be made

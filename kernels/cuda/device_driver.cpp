@@ -37,7 +37,7 @@ class Library {
 Status fill_table(const Library& library, const char* name, Table& table) {
 #define BARG_FIND(member, symbol, parameters)                                                          \
   if (!library.find(#symbol, table.member))                                                            \
-    return {Code::kNoDriver, std::string("the CUDA driver ") + name + " is too old: it has no " #symbol};
+    return {Code::kBadDriver, std::string("the CUDA driver ") + name + " is too old: it has no " #symbol};
   BARG_DRIVER_FUNCTIONS(BARG_FIND)
 #undef BARG_FIND
   return {};
@@ -197,8 +197,8 @@ Status DriverDevice::open(const DriverOptions& options) {
   if (status.ok()) status = call("cuDriverGetVersion", cu_.driver_version, &info_.driver_version);
   if (!status.ok()) return status;
   if (info_.driver_version < driver::kLeastVersion) {
-    return {Code::kNoDriver, "the CUDA driver is of version " + version_text(info_.driver_version) + ", " +
-                                 version_text(driver::kLeastVersion) + " is needed"};
+    return {Code::kBadDriver, "the CUDA driver is of version " + version_text(info_.driver_version) + ", " +
+                                  version_text(driver::kLeastVersion) + " is needed"};
   }
   int count = 0;
   status = call("cuDeviceGetCount", cu_.device_count, &count);
@@ -212,10 +212,10 @@ Status DriverDevice::open(const DriverOptions& options) {
   return status.ok() ? create_stream(first) : status;
 }
 
-/// A driver that does not start is none, whatever it says of itself.
+/// A driver that does not start is a bad one, whatever it says of itself.
 Status DriverDevice::initialise() {
   Status status = call("cuInit", cu_.init, 0u);
-  if (!status.ok() && status.code != Code::kNoDevice) status.code = Code::kNoDriver;
+  if (!status.ok() && status.code != Code::kNoDevice) status.code = Code::kBadDriver;
   return status;
 }
 

@@ -115,7 +115,7 @@ struct DriverOptions {
   int device = 0;
 };
 
-/// kNoDriver or kNoDevice, with the reason, where this machine cannot run CUDA kernels; that is no failure of Barg.
+/// kNoDriver, kBadDriver or kNoDevice, with the reason, where this machine cannot run CUDA kernels; that is no failure of Barg.
 Status open_driver(const DriverOptions& options, std::unique_ptr<Device>& out);
 
 }  // namespace barg::cuda

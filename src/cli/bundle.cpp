@@ -128,7 +128,8 @@ Result<TextBundle> open_text_bundle(const ModelOptions& options) {
 }
 
 Result<Bundle> open_bundle(const Config& config, const LoadWatch& watch,
-                           const std::optional<std::string>& state_directory) {
+                           const std::optional<std::string>& state_directory,
+                           const runtime::OpenDevice& open_device) {
   Bundle out;
   out.names = config.model.served_model_name;
   if (out.names.empty()) out.names.push_back(default_model_name(config.model.path));
@@ -143,16 +144,17 @@ Result<Bundle> open_bundle(const Config& config, const LoadWatch& watch,
   const Result<model::DecoderSpec> spec = files->spec();  // what it cannot be is said below
   watch.done("text", describe_text(*text, spec && !spec->generates()));
 
-  Result<runtime::MemoryPlan> plan = runtime::plan_memory(config, *files);
-  if (!plan) return std::unexpected(with_path(plan.error(), config.model.path));
-  watch.done("memory", describe_plan(*plan));
-  for (const std::string& note : plan->notes) watch.done("note", note);
-
+  const auto planned = [&watch](const runtime::MemoryPlan& plan) {
+    watch.done("memory", describe_plan(plan));
+    for (const std::string& note : plan.notes) watch.done("note", note);
+  };
   Result<runtime::LoadedRunner> loaded =
       runtime::load_runner(config, files,
                            {.progress = watch.progress,
+                            .planned = planned,
                             .vocab_size = out.tokenizer->size(),
-                            .end_ids = out.tokenizer->end_ids()});
+                            .end_ids = out.tokenizer->end_ids(),
+                            .open_device = open_device});
   if (!loaded) return std::unexpected(with_path(loaded.error(), config.model.path));
   out.plan = std::move(loaded->plan);
   watch.done("weights", std::string("recipe ") + recipe_name(out.plan.recipe) + ", " +

@@ -18,6 +18,7 @@
 #include "base/env.h"
 #include "model/model_files.h"
 #include "runtime/memory_plan.h"
+#include "runtime/open_cuda.h"
 #include "server/served_model.h"
 #include "store/stack.h"
 #include "text/chat_template.h"
@@ -33,7 +34,7 @@ struct LoadWatch {
   /// Share of the weights that is loaded, 0..1.
   std::function<void(double)> progress = [](double) {};
   /// The device is lost, some time after loading (EngineExtras::lost).
-  std::function<void()> lost{};
+  std::function<void(const Error&)> lost{};
 };
 
 struct Bundle {
@@ -53,7 +54,8 @@ struct Bundle {
 /// fit. `state_directory` (Settings::state_directory) is where the secret of kv.salt_file may be made; without it the
 /// tiers of kv.tiers are not opened: what ends with its answer has no use for them.
 Result<Bundle> open_bundle(const Config& config, const LoadWatch& watch = {},
-                           const std::optional<std::string>& state_directory = {});
+                           const std::optional<std::string>& state_directory = {},
+                           const runtime::OpenDevice& open_device = runtime::open_cuda);
 
 /// Only the tokenizer and the template of a model, without its weights.
 struct TextBundle {

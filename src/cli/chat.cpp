@@ -31,7 +31,7 @@ Json message(const char* role, std::string_view content) {
 }
 
 Result<Answer> local_answer(Invocation& invocation) {
-  Result<Bundle> opened = open_bundle(invocation.settings.config, quiet_watch(invocation.io));
+  Result<Bundle> opened = open_bundle(invocation.settings.config, quiet_watch(invocation.io), {}, invocation.open_device);
   if (!opened) return std::unexpected(opened.error());
   const auto bundle = std::make_shared<Bundle>(std::move(*opened));
   const Result<SamplingParams> sampling = sampling_from_flags(invocation, bundle->defaults);

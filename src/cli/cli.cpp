@@ -31,7 +31,8 @@ int report(const std::vector<std::string>& problems, Io& io, int code) {
   return code;
 }
 
-int run_command(const Command& command, ParsedArgs args, const Environment& environment, Io& io) {
+int run_command(const Command& command, ParsedArgs args, const Environment& environment, Io& io,
+                const runtime::OpenDevice& open_device) {
   Sources sources{.file = args.config_file, .environment = environment, .flags = std::move(args.options)};
   if (const auto it = environment.find("BARG_CONFIG");
       !sources.file && it != environment.end() && !it->second.empty()) {
@@ -46,7 +47,8 @@ int run_command(const Command& command, ParsedArgs args, const Environment& envi
   Invocation invocation{.io = io,
                         .settings = std::move(*settings),
                         .flags = std::move(args.own),
-                        .arguments = std::move(args.positional)};
+                        .arguments = std::move(args.positional),
+                        .open_device = open_device};
   return command.run(invocation);
 }
 
@@ -67,7 +69,7 @@ NamedCommand find_command(std::span<const std::string> args) {
   return found;
 }
 
-int run(std::span<const std::string> args, const Environment& environment, Io& io) {
+int run(std::span<const std::string> args, const Environment& environment, Io& io, const runtime::OpenDevice& open_device) {
   if (args.empty()) {
     io.err << general_help(kCommands);
     return kExitUsage;
@@ -98,7 +100,7 @@ int run(std::span<const std::string> args, const Environment& environment, Io& i
     io.err << command_help(*command);
     return kExitUsage;
   }
-  return run_command(*command, std::move(parsed), environment, io);
+  return run_command(*command, std::move(parsed), environment, io, open_device);
 }
 
 }  // namespace barg::cli

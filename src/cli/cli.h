@@ -10,8 +10,9 @@
 
 namespace barg::cli {
 
-/// `args` without the program's name. `environment`: BARG_* variables and HOME.
-int run(std::span<const std::string> args, const Environment& environment, Io& io);
+/// `args` without the program's name. `environment`: BARG_* variables and HOME. Tests give another device.
+int run(std::span<const std::string> args, const Environment& environment, Io& io,
+        const runtime::OpenDevice& open_device = runtime::open_cuda);
 
 /// All commands, in the order of the help.
 std::span<const Command* const> commands();

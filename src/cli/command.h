@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cli/settings.h"
+#include "runtime/open_cuda.h"
 
 namespace barg::cli {
 
@@ -36,6 +37,7 @@ struct Invocation {
   Settings settings;                         ///< defaults unless the command takes sections
   std::map<std::string, std::string> flags;  ///< the command's own flags that were given; "" for a switch
   std::vector<std::string> arguments;        ///< positional
+  runtime::OpenDevice open_device = runtime::open_cuda;
 
   bool has(const std::string& flag) const { return flags.contains(flag); }
   /// The flag's value, or `otherwise`.

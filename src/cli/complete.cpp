@@ -29,7 +29,7 @@ int run_complete(Invocation& invocation) {
                                                     : invocation.arguments[0];
   if (!is_valid_utf8(prompt))
     return failed(io, fail(ErrorCode::kInvalidValue, "the prompt is not UTF-8.").error(), kExitFailure);
-  const Result<Bundle> bundle = open_bundle(invocation.settings.config, quiet_watch(io));
+  const Result<Bundle> bundle = open_bundle(invocation.settings.config, quiet_watch(io), {}, invocation.open_device);
   if (!bundle)
     return failed(io, bundle.error(),
                   bundle.error().param == "model.path" ? kExitUsage : exit_code_of(bundle.error()));

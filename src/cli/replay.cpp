@@ -78,7 +78,7 @@ int run_replay(Invocation& invocation) {
     const bool nobody = code == ErrorCode::kUnavailable || code == ErrorCode::kTimeout;
     return failed(io, capsule.error(), nobody ? kExitUnavailable : kExitFailure);
   }
-  const Result<Bundle> bundle = open_bundle(invocation.settings.config, quiet_watch(io));
+  const Result<Bundle> bundle = open_bundle(invocation.settings.config, quiet_watch(io), {}, invocation.open_device);
   if (!bundle)
     return failed(io, bundle.error(),
                   bundle.error().param == "model.path" ? kExitUsage : exit_code_of(bundle.error()));

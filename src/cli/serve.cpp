@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 
 #include <mutex>
+#include <optional>
 #include <ostream>
 
 #include "base/json.h"
@@ -95,9 +96,9 @@ void raise_descriptor_limit(StartupLog& startup, const ServerOptions& options) {
 class DeviceWatch {
  public:
   /// Any thread.
-  void lost() {
+  void lost(const Error& why) {
     std::lock_guard lock(mutex_);
-    lost_ = true;
+    lost_ = why;
     if (server_ != nullptr) server_->shutdown();
   }
   void watch(server::Server* server) {
@@ -105,15 +106,15 @@ class DeviceWatch {
     server_ = server;
     if (lost_ && server_ != nullptr) server_->shutdown();
   }
-  bool has_lost() const {
+  std::optional<Error> why() const {
     std::lock_guard lock(mutex_);
     return lost_;
   }
 
  private:
   mutable std::mutex mutex_;
-  bool lost_ = false;                  // guarded by mutex_
-  server::Server* server_ = nullptr;   // guarded by mutex_
+  std::optional<Error> lost_;         // guarded by mutex_
+  server::Server* server_ = nullptr;  // guarded by mutex_
 };
 
 int run_serve(Invocation& invocation) {
@@ -132,13 +133,13 @@ int run_serve(Invocation& invocation) {
   }
   DeviceWatch device;
   LoadWatch watch;
-  watch.lost = [&device] { device.lost(); };
+  watch.lost = [&device](const Error& why) { device.lost(why); };
   watch.done = [&](std::string_view phase, const std::string& detail) {
     startup.release();
     phase == "note" ? startup.note(phase, detail) : startup.phase(phase, detail);
   };
   watch.progress = [&](double share) { startup.progress(share); };
-  const Result<Bundle> bundle = open_bundle(config, watch, invocation.settings.state_directory);
+  const Result<Bundle> bundle = open_bundle(config, watch, invocation.settings.state_directory, invocation.open_device);
   if (!bundle)
     return failed(io, bundle.error(),
                   bundle.error().param == "model.path" ? kExitUsage : exit_code_of(bundle.error()));
@@ -160,8 +161,8 @@ int run_serve(Invocation& invocation) {
   (*server)->wait();
   device.watch(nullptr);
   signals.arm([] {}, [] {});  // the server is about to go; what is left takes milliseconds
-  return device.has_lost() ? failed(io, Error{ErrorCode::kInternal, "the device was lost", {}, 0}, kExitDeviceLost)
-                           : kExitOk;
+  const std::optional<Error> why = device.why();
+  return why ? failed(io, *why, kExitDeviceLost) : kExitOk;
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ std::unexpected<Error> Admission::refuse(ErrorCode code, Rejection reason, const
 Result<void> Admission::judge(std::int64_t waiting_requests, std::int64_t waiting_tokens,
                               std::int64_t prompt_tokens) const {
   if (failed_.load()) {
-    return refuse(ErrorCode::kUnavailable, Rejection::kFailed, "the engine has stopped after a device error");
+    return refuse(ErrorCode::kUnavailable, Rejection::kFailed, kDeviceLost);
   }
   if (draining_.load()) {
     return refuse(ErrorCode::kUnavailable, Rejection::kDraining, "the server is shutting down");

@@ -19,6 +19,9 @@
 
 namespace barg::engine {
 
+/// What a client hears when the device is lost; what happened to it is for the log.
+inline constexpr const char* kDeviceLost = "the engine has stopped after a device error";
+
 class Admission {
  public:
   explicit Admission(const SchedulerOptions& options)

@@ -24,8 +24,9 @@ struct EngineExtras {
   Journal* journal = nullptr;  ///< borrowed, outlives the engine; nullptr = keep none
   /// Where blocks go that leave the device's pool; its domain is the runner's. nullptr = nowhere.
   std::shared_ptr<store::TierStack> tiers = nullptr;
-  /// Called once on the engine's thread, when the device is lost and every request has had its last event; returns at once.
-  std::function<void()> lost{};
+  /// Called once on the engine's thread, with what happened, when the device is lost and every request has had its last
+  /// event; returns at once.
+  std::function<void(const Error&)> lost{};
 };
 
 /// Takes the runner; reads config.scheduler, config.kv.enable_prefix_caching, config.kv.restore,

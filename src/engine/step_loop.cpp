@@ -1,6 +1,7 @@
 #include "engine/step_loop.h"
 
 #include <limits>
+#include <optional>
 #include <utility>
 
 namespace barg::engine {
@@ -46,14 +47,18 @@ bool StepLoop::step() {
     const double now = deps_.clock.now();
     if (deps_.journal != nullptr) record(now, JournalResult{without_logprobs(*result)});
     ledger_.on_result(*result);
-    const bool lost = result->fatal && !dead_;
-    if (lost) lose_device();  // first: whoever sees the error finds the door closed
+    std::optional<Error> lost;
+    if (result->fatal) {
+      if (!dead_) lost = *result->fatal;
+      lose_device();  // first: whoever sees the error finds the door closed
+      result->fatal = Error{ErrorCode::kUnavailable, kDeviceLost, {}, 0};
+    }
     auto effects = scheduler_.apply(std::move(*result), now);
     ledger_.post(std::move(effects), scheduler_, now);
     // Sinks take what they want of an event; what they leave is memory for the next step.
     scheduler_.recycle(std::move(effects));
     deps_.runner.recycle(std::move(*result));
-    if (lost && deps_.lost) deps_.lost();
+    if (lost && deps_.lost) deps_.lost(*lost);
   }
   return launched || result || !idle();
 }
@@ -128,7 +133,7 @@ void StepLoop::take(SubmitMessage&& message, double now) {
   if (dead_) {
     deps_.admission.leave(static_cast<std::int64_t>(message.request->prompt.size()));
     ledger_.refuse(*message.request, message.sink,
-                   Error{ErrorCode::kUnavailable, "the engine has stopped after a device error", {}, 0},
+                   Error{ErrorCode::kUnavailable, kDeviceLost, {}, 0},
                    message.arrived_s);
     ledger_.forget();
     return;
@@ -199,7 +204,7 @@ void StepLoop::cancel_everything(double now) {
 
 /// Nothing more is planned or accepted; apply() ends every request.
 void StepLoop::lose_device() {
-  dead_ = true;
+  if (std::exchange(dead_, true)) return;
   if (tiers_ != nullptr) tiers_->drop_saves();
   deps_.admission.fail();
 }

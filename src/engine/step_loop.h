@@ -73,7 +73,7 @@ class StepLoop {
     Admission& admission;
     Journal* journal = nullptr;  ///< may be nullptr
     double queue_timeout_s = 0;  ///< 0 = none
-    std::function<void()> lost{};  ///< EngineExtras::lost
+    std::function<void(const Error&)> lost{};  ///< EngineExtras::lost
   };
 
   /// Everything in `deps` outlives the loop.

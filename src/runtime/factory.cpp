@@ -60,13 +60,18 @@ struct Choices {
   std::string numerics() const { return numerics_id(arithmetic, kv_dtype, device_class); }
 };
 
+/// Who computes, and with what.
+struct Plan {
+  std::unique_ptr<cuda::Device> device;  ///< nullptr: the CPU
+  Choices choices;
+  MemoryPlan memory;
+};
+
 /// Where a model runs: its operations, and the memory that they work in.
 struct BackEnd {
   const ops::OpTable& ops;
   ops::Stream& stream;
   model::Memory& memory;
-  std::uint64_t available;  ///< bytes that may still be allocated there
-  std::int64_t pool_percent = KvPoolSpec{}.percent;
 };
 
 Result<Choices> choose(const Config& config, const model::ModelFiles& files) {
@@ -256,16 +261,15 @@ struct Loaded {
   KvMemory kv;
 };
 
-Result<Loaded> load_on(const BackEnd& on, const Choices& choices, const Config& config, const model::ModelFiles& files,
-                       const LoadOptions& options) {
-  auto plan = plan_with(config, files, choices, on.ops, on.available, on.pool_percent);
-  if (!plan) return std::unexpected(plan.error());
+Result<Loaded> load_on(const BackEnd& on, const Plan& how, const model::ModelFiles& files, const LoadOptions& options) {
+  const Choices& choices = how.choices;
+  const MemoryPlan& plan = how.memory;
   const auto spec = files.spec();
   if (!spec) return std::unexpected(spec.error());
   const auto vocab = files.vocab();
   if (!vocab) return std::unexpected(vocab.error());
-  Loaded out{.info = make_info(*plan, *spec, *vocab, choices.numerics(), options.vocab_size),
-             .plan = *plan,
+  Loaded out{.info = make_info(plan, *spec, *vocab, choices.numerics(), options.vocab_size),
+             .plan = plan,
              .decoder = nullptr,
              .kv = {}};
   auto ends = end_ids(files, *vocab, spec->vocab_rows, options.end_ids);
@@ -284,26 +288,23 @@ Result<Loaded> load_on(const BackEnd& on, const Choices& choices, const Config& 
     }
     auto decoder = model::Decoder::load(
         files, on.ops, on.stream,
-        {.recipe = choices.recipe, .context = plan->max_model_len, .memory = &on.memory}, progress);
+        {.recipe = choices.recipe, .context = plan.max_model_len, .memory = &on.memory}, progress);
     if (!decoder) return std::unexpected(decoder.error());
     out.decoder = std::move(*decoder);
   }
   out.info.model_digest = hex(weights);
-  out.info.key_root = key_root(weights, *plan, out.decoder->spec(), choices.numerics(), on.ops.layout_id);
-  auto kv = make_kv(*plan, out.info.groups, on.memory);
+  out.info.key_root = key_root(weights, plan, out.decoder->spec(), choices.numerics(), on.ops.layout_id);
+  auto kv = make_kv(plan, out.info.groups, on.memory);
   if (!kv) return std::unexpected(kv.error());
   out.kv = std::move(*kv);
   return out;
 }
 
-Result<LoadedRunner> load_on_cpu(const Config& config, const model::ModelFiles& files, const LoadOptions& options) {
-  const auto choices = choose(config, files);
-  if (!choices) return std::unexpected(choices.error());
-  const auto left = host_memory_left(config);
-  if (!left) return std::unexpected(left.error());
+Result<LoadedRunner> load_on_cpu(const Plan& plan, const Config& config, const model::ModelFiles& files,
+                                 const LoadOptions& options) {
   auto device = std::make_unique<ops::CpuDevice>(
-      ops::CpuOptions{.threads = config.runtime.threads, .isa = choices->isa});
-  auto loaded = load_on({device->ops(), device->stream(), model::host_memory(), *left}, *choices, config, files, options);
+      ops::CpuOptions{.threads = config.runtime.threads, .isa = plan.choices.isa});
+  auto loaded = load_on({device->ops(), device->stream(), model::host_memory()}, plan, files, options);
   if (!loaded) return std::unexpected(loaded.error());
   LoadedRunner out{
       .runner = nullptr, .plan = loaded->plan, .device = device->ops().name, .threads = device->threads()};
@@ -360,19 +361,11 @@ std::unexpected<Error> failed(const cuda::Status& status) {
   return fail(memory ? ErrorCode::kOutOfMemory : ErrorCode::kInternal, "the CUDA device: " + status.message);
 }
 
-/// What a CUDA device would be asked for.
-struct CudaPlan {
-  Choices choices;
-  const ops::OpTable& ops;
-  std::uint64_t available;
-  MemoryPlan memory;
-};
-
 // Nobody else wants the device's memory; a part stays for the scratch of kernels.
 constexpr std::int64_t kCudaPoolPercent = 100;
 constexpr std::size_t kCudaPlannedPercent = 92;
 
-Result<CudaPlan> plan_on_cuda(const Config& config, const model::ModelFiles& files, cuda::Device& device) {
+Result<Plan> plan_on_cuda(const Config& config, const model::ModelFiles& files, cuda::Device& device) {
   auto choices = choose_for_cuda(config, files, device.info());
   if (!choices) return std::unexpected(choices.error());
   const auto spec = files.spec();
@@ -381,17 +374,16 @@ Result<CudaPlan> plan_on_cuda(const Config& config, const model::ModelFiles& fil
   if (auto ok = check_heads(*spec, choices->kv_dtype); !ok) return std::unexpected(ok.error());
   std::size_t free = 0;
   if (const cuda::Status status = device.free_bytes(free); !status.ok()) return failed(status);
-  const ops::OpTable& ops = cuda::cuda_ops(activations_of(files));
-  const std::uint64_t available = free / 100 * kCudaPlannedPercent;
-  auto memory = plan_with(config, files, *choices, ops, available, kCudaPoolPercent);
+  auto memory = plan_with(config, files, *choices, cuda::cuda_ops(activations_of(files)), free / 100 * kCudaPlannedPercent,
+                          kCudaPoolPercent);
   if (!memory) return std::unexpected(memory.error());
-  return CudaPlan{std::move(*choices), ops, available, std::move(*memory)};
+  return Plan{nullptr, std::move(*choices), std::move(*memory)};
 }
 
-Result<LoadedRunner> load_on_cuda(const CudaPlan& plan, const Config& config, const model::ModelFiles& files,
-                                  const LoadOptions& options, std::unique_ptr<cuda::Device> device) {
+Result<LoadedRunner> load_on_cuda(Plan plan, const Config& config, const model::ModelFiles& files,
+                                  const LoadOptions& options) {
   CudaRunnerParts parts;
-  parts.device = std::move(device);
+  parts.device = std::move(plan.device);
   if (const cuda::Status status = cuda::Queue::create(*parts.device, parts.queue); !status.ok()) return failed(status);
   if (!config.runtime.invariant) {
     std::string why;
@@ -400,9 +392,8 @@ Result<LoadedRunner> load_on_cuda(const CudaPlan& plan, const Config& config, co
     parts.queue->set_library(std::move(library));
   }
   parts.memory = std::make_unique<CudaMemory>(*parts.queue);
-  parts.ops = &plan.ops;
-  auto loaded = load_on({plan.ops, parts.queue->stream(), *parts.memory, plan.available, kCudaPoolPercent}, plan.choices,
-                        config, files, options);
+  parts.ops = &cuda::cuda_ops(activations_of(files));
+  auto loaded = load_on({*parts.ops, parts.queue->stream(), *parts.memory}, plan, files, options);
   if (const cuda::Status status = parts.queue->take_status(); !status.ok()) return failed(status);
   if (!loaded) return std::unexpected(loaded.error());
   parts.info = std::move(loaded->info);
@@ -424,26 +415,38 @@ std::string cpu_instead(const cuda::Device& device, const Error& why) {
   return device.info().name + " is there, but the CPU computes: " + why.message;
 }
 
-Result<LoadedRunner> load_anywhere(const Config& config, const model::ModelFiles& files, const LoadOptions& options) {
-  auto device = choose_device(config, options.open_device);
-  if (!device) return std::unexpected(device.error());
-  if (*device == nullptr) return load_on_cpu(config, files, options);
-  const auto plan = plan_on_cuda(config, files, **device);
-  if (plan) return load_on_cuda(*plan, config, files, options, std::move(*device));
-  if (config.runtime.device != "auto") return std::unexpected(plan.error());
-  auto loaded = load_on_cpu(config, files, options);
-  if (loaded) loaded->plan.notes.push_back(cpu_instead(**device, plan.error()));
-  return loaded;
-}
-
-Result<MemoryPlan> plan_on_cpu(const Config& config, const model::ModelFiles& files) {
+Result<Plan> plan_on_cpu(const Config& config, const model::ModelFiles& files, std::string note) {
   const auto choices = choose(config, files);
   if (!choices) return std::unexpected(choices.error());
   // One thread: the table is wanted, not the workers.
   const ops::CpuDevice device(ops::CpuOptions{.threads = 1, .isa = choices->isa});
   const auto left = host_memory_left(config);
   if (!left) return std::unexpected(left.error());
-  return plan_with(config, files, *choices, device.ops(), *left, KvPoolSpec{}.percent);
+  auto memory = plan_with(config, files, *choices, device.ops(), *left, KvPoolSpec{}.percent);
+  if (!memory) return std::unexpected(memory.error());
+  if (!note.empty()) memory->notes.push_back(std::move(note));
+  return Plan{nullptr, *choices, std::move(*memory)};
+}
+
+Result<Plan> plan_anywhere(const Config& config, const model::ModelFiles& files, const OpenDevice& open) {
+  auto chosen = choose_device(config, open);
+  if (!chosen) return std::unexpected(chosen.error());
+  if (chosen->device == nullptr) return plan_on_cpu(config, files, std::move(chosen->note));
+  auto plan = plan_on_cuda(config, files, *chosen->device);
+  if (plan) {
+    plan->device = std::move(chosen->device);
+    return plan;
+  }
+  if (config.runtime.device != "auto") return std::unexpected(plan.error());
+  return plan_on_cpu(config, files, cpu_instead(*chosen->device, plan.error()));
+}
+
+Result<LoadedRunner> load_anywhere(const Config& config, const model::ModelFiles& files, const LoadOptions& options) {
+  auto plan = plan_anywhere(config, files, options.open_device);
+  if (!plan) return std::unexpected(plan.error());
+  if (options.planned) options.planned(plan->memory);
+  return plan->device != nullptr ? load_on_cuda(std::move(*plan), config, files, options)
+                                 : load_on_cpu(*plan, config, files, options);
 }
 
 }  // namespace
@@ -455,15 +458,9 @@ std::string numerics_id(const std::string& arithmetic, DType kv_dtype, const std
 }
 
 Result<MemoryPlan> plan_memory(const Config& config, const model::ModelFiles& files, const OpenDevice& open) {
-  auto device = choose_device(config, open);
-  if (!device) return std::unexpected(device.error());
-  if (*device == nullptr) return plan_on_cpu(config, files);
-  auto cuda = plan_on_cuda(config, files, **device);
-  if (cuda) return std::move(cuda->memory);
-  if (config.runtime.device != "auto") return std::unexpected(cuda.error());
-  auto plan = plan_on_cpu(config, files);
-  if (plan) plan->notes.push_back(cpu_instead(**device, cuda.error()));
-  return plan;
+  auto plan = plan_anywhere(config, files, open);
+  if (!plan) return std::unexpected(plan.error());
+  return std::move(plan->memory);
 }
 
 Result<LoadedRunner> load_runner(const Config& config, std::shared_ptr<const model::ModelFiles> files,

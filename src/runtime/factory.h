@@ -23,6 +23,8 @@ using ProgressFn = std::function<void(double)>;
 
 struct LoadOptions {
   ProgressFn progress;
+  /// What will be used, before the weights are read; called from the loading thread.
+  std::function<void(const MemoryPlan&)> planned{};
   /// Ids the tokenizer knows; rows of the embedding beyond it are padding and never sampled. 0 = not known:
   /// GGUF files say it, for a Hugging Face directory every row then counts.
   std::int32_t vocab_size = 0;

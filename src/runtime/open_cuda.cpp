@@ -19,17 +19,22 @@ cuda::Status open_cuda(std::unique_ptr<cuda::Device>& out) {
   return status;
 }
 
-Result<std::unique_ptr<cuda::Device>> choose_device(const Config& config, const OpenDevice& open) {
+Result<ChosenDevice> choose_device(const Config& config, const OpenDevice& open) {
   const std::string& wanted = config.runtime.device;
-  std::unique_ptr<cuda::Device> device;
-  if (wanted == "cpu") return device;
+  ChosenDevice chosen;
+  if (wanted == "cpu") return chosen;
   if (wanted != "auto" && wanted != "cuda") {
     return fail(ErrorCode::kInvalidValue, "runtime.device is \"" + wanted + "\"; possible are auto, cpu, cuda",
                 "runtime.device");
   }
-  const cuda::Status status = open(device);
-  if (status.ok()) return device;
-  if (wanted == "auto") return nullptr;
+  const cuda::Status status = open(chosen.device);
+  if (status.ok()) return chosen;
+  chosen.device.reset();
+  if (wanted == "auto") {
+    // Most machines have no driver, and nobody wonders.
+    if (status.code != cuda::Status::Code::kNoDriver) chosen.note = "the CPU computes: " + status.message;
+    return chosen;
+  }
   return fail(ErrorCode::kUnavailable, "runtime.device is cuda: " + status.message, "runtime.device");
 }
 

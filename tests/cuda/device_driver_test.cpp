@@ -29,7 +29,7 @@ TEST(NoDriver, IsAnError) {
   EXPECT_EQ(none.code, Code::kNoDriver);
   EXPECT_NE(none.message.find("no CUDA driver: libbarg-no-such-driver.so.1"), std::string::npos) << none.message;
   const Status other = opened({.library = "libm.so.6"});
-  EXPECT_EQ(other.code, Code::kNoDriver);
+  EXPECT_EQ(other.code, Code::kBadDriver);
   EXPECT_EQ(other.message, "the CUDA driver libm.so.6 is too old: it has no cuInit");
   // Of this machine's own: whatever it says, it says it in a sentence.
   const Status mine = opened({});
@@ -75,7 +75,7 @@ TEST_F(FakeDriverTest, SaysWhyThereIsNone) {
   const DriverOptions options{.library = BARG_FAKE_DRIVER};
   fake->version = 11080;
   EXPECT_EQ(opened(options).message, "the CUDA driver is of version 11.8, 12.0 is needed");
-  EXPECT_EQ(opened(options).code, Code::kNoDriver);
+  EXPECT_EQ(opened(options).code, Code::kBadDriver);
   fake->version = 13000;
   EXPECT_EQ(opened({.library = BARG_FAKE_DRIVER, .device = 1}).message, "no CUDA device 1: there are 1");
   fake->minor = 5;
@@ -89,7 +89,7 @@ TEST_F(FakeDriverTest, SaysWhyThereIsNone) {
   fake->major = 9;
   for (const int why : {3, 34, 803, 999}) {  // not initialised, a stub, versions that do not fit, whatever else
     fake->failing["cuInit"] = why;
-    EXPECT_EQ(opened(options).code, Code::kNoDriver) << why;
+    EXPECT_EQ(opened(options).code, Code::kBadDriver) << why;
   }
   fake->failing = {{"cuDevicePrimaryCtxRetain", 2}};
   EXPECT_EQ(opened(options).code, Code::kOutOfMemory);

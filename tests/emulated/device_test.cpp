@@ -57,12 +57,41 @@ TEST_F(CudaDevices, WithoutOneAutoTakesTheCpuAndCudaIsRefused) {
   ASSERT_TRUE(loaded) << loaded.error().message;
   EXPECT_TRUE(loaded->device.starts_with("cpu-")) << loaded->device;
   EXPECT_TRUE(loaded->runner->info().numerics_id.ends_with("-cpu"));
+  EXPECT_TRUE(loaded->plan.notes.empty()) << "nothing is odd about a machine without a GPU";
+}
+
+TEST_F(CudaDevices, AutoSaysWhyADriverThatIsThereIsOfNoUse) {
+  config_.runtime.device = "auto";
+  using Code = Status::Code;
+  for (const Code code : {Code::kBadDriver, Code::kNoDevice, Code::kInvalid, Code::kOutOfMemory, Code::kLost}) {
+    runtime::LoadOptions how;
+    std::vector<std::string> planned;
+    how.open_device = [&](std::unique_ptr<cuda::Device>&) { return Status{code, "it is too old"}; };
+    how.planned = [&](const runtime::MemoryPlan& plan) { planned = plan.notes; };
+    const auto loaded = load(how);
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    EXPECT_TRUE(loaded->device.starts_with("cpu-")) << loaded->device;
+    EXPECT_EQ(loaded->plan.notes, std::vector<std::string>{"the CPU computes: it is too old"});
+    EXPECT_EQ(planned, loaded->plan.notes);
+  }
 }
 
 TEST_F(CudaDevices, AutoTakesTheOneThatIsThereAndSaysSo) {
   config_.runtime.device = "auto";
-  const auto loaded = load(with({}));
+  int opened = 0, planned = 0;
+  runtime::LoadOptions how = with({});
+  how.open_device = [&opened, open = how.open_device](std::unique_ptr<cuda::Device>& to) {
+    ++opened;
+    return open(to);
+  };
+  how.planned = [&](const runtime::MemoryPlan& plan) {
+    ++planned;
+    EXPECT_GT(plan.total_bytes, 0U);
+  };
+  const auto loaded = load(how);
   ASSERT_TRUE(loaded) << loaded.error().message;
+  EXPECT_EQ(opened, 1);
+  EXPECT_EQ(planned, 1);
   EXPECT_EQ(loaded->device, "emulated");
   EXPECT_EQ(loaded->runner->info().numerics_id, "bf16-t32-s256-k" + std::to_string(kKernelEpoch) + "-kvf16-cuda-emulated");
   config_.runtime.device = "cpu";
@@ -122,6 +151,7 @@ TEST_F(CudaDevices, TooLittleMemoryIsSaidBeforeAnythingIsLoaded) {
 
 TEST_F(CudaDevices, AFailedDeviceFailsEveryRequestAndIsReportedOnce) {
   std::atomic<int> lost = 0;
+  std::string why;
   cuda::EmulatedDevice* device = nullptr;
   runtime::LoadOptions how;
   how.open_device = [&](std::unique_ptr<cuda::Device>& to) {
@@ -132,7 +162,10 @@ TEST_F(CudaDevices, AFailedDeviceFailsEveryRequestAndIsReportedOnce) {
   };
   auto loaded = load(how);
   ASSERT_TRUE(loaded) << loaded.error().message;
-  auto engine = engine::make_engine(config_, std::move(loaded->runner), kEmulatedClock, {.lost = [&] { ++lost; }});
+  auto engine = engine::make_engine(config_, std::move(loaded->runner), kEmulatedClock, {.lost = [&](const Error& e) {
+                                                                                        why = e.message;
+                                                                                        ++lost;
+                                                                                      }});
   ASSERT_TRUE(engine) << engine.error().message;
   EngineClient client(**engine);
   ASSERT_FALSE(client.run(short_request()).error);
@@ -145,10 +178,11 @@ TEST_F(CudaDevices, AFailedDeviceFailsEveryRequestAndIsReportedOnce) {
   longer.n = 2;
   for (const Answer& a : client.wait(client.submit(longer))) {
     ASSERT_TRUE(a.error);
-    EXPECT_EQ(a.error->code, ErrorCode::kInternal);
-    EXPECT_NE(a.error->message.find("the CUDA device failed"), std::string::npos) << a.error->message;
+    EXPECT_EQ(a.error->code, ErrorCode::kUnavailable);
+    EXPECT_EQ(a.error->message, "the engine has stopped after a device error");
   }
   EXPECT_TRUE(eventually([&] { return lost == 1; }));
+  EXPECT_NE(why.find("the CUDA device failed: attention_kernel"), std::string::npos) << why;
   EXPECT_TRUE((*engine)->failed());
   EXPECT_FALSE(client.try_submit(short_request()));
 }
@@ -183,13 +217,15 @@ TEST_F(CudaDevices, AStepThatDoesNotEndInTimeIsALostDevice) {
   how.step_limit = std::chrono::milliseconds(-1);
   auto loaded = load(how);
   ASSERT_TRUE(loaded) << loaded.error().message;
-  auto engine = engine::make_engine(config_, std::move(loaded->runner), kEmulatedClock);
+  std::string why;
+  auto engine = engine::make_engine(config_, std::move(loaded->runner), kEmulatedClock,
+                                    {.lost = [&](const Error& e) { why = e.message; }});
   EngineClient client(**engine);
   Request r = short_request();
   r.prompt.assign(120, 9);
-  const Answer a = client.run(r);
-  ASSERT_TRUE(a.error);
-  EXPECT_NE(a.error->message.find("a step has not ended for"), std::string::npos) << a.error->message;
+  ASSERT_TRUE(client.run(r).error);
+  engine->reset();
+  EXPECT_NE(why.find("a step has not ended for"), std::string::npos) << why;
 }
 
 }  // namespace
