@@ -96,7 +96,14 @@ class Emulated final : public EmulatedDevice {
   bool known(EventId e) const { return static_cast<std::size_t>(e) < events_.size(); }
   Event& event(EventId e) { return events_[static_cast<std::size_t>(e)]; }
 
-  Status issue(StreamId s, std::function<void()> run);
+  /// What a stream or a graph does: `run`, in its turn; until then nobody can know what is in `result`.
+  struct Node {
+    std::function<void()> run;
+    std::byte* result = nullptr;  ///< pinned memory
+    std::size_t bytes = 0;
+  };
+
+  Status issue(StreamId s, Node node);
   bool can_run(const std::deque<Work>& stream) const;
   void step(std::size_t stream);
   bool step_any(std::optional<std::size_t> target);
@@ -118,8 +125,8 @@ class Emulated final : public EmulatedDevice {
   std::vector<std::deque<Work>> streams_;
   std::vector<Event> events_;
   std::optional<StreamId> capturing_;
-  std::vector<std::function<void()>> captured_;
-  std::vector<std::vector<std::function<void()>>> graphs_;
+  std::vector<Node> captured_;
+  std::vector<std::vector<Node>> graphs_;
 };
 
 // ---- memory
@@ -166,14 +173,15 @@ void Emulated::release_pinned(std::byte* p) {
 
 // ---- work
 
-Status Emulated::issue(StreamId s, std::function<void()> run) {
+Status Emulated::issue(StreamId s, Node node) {
   if (!lost_.ok()) return lost_;
   if (!known(s)) return invalid("no such stream");
   if (capturing_) {
     if (*capturing_ != s) return not_now();
-    captured_.push_back(std::move(run));
+    captured_.push_back(std::move(node));
   } else {
-    streams_[static_cast<std::size_t>(s)].push_back({.run = std::move(run), .waits_for = {}, .makes_happen = {}});
+    if (node.bytes != 0) std::memset(node.result, 0xFF, node.bytes);
+    streams_[static_cast<std::size_t>(s)].push_back({.run = std::move(node.run), .waits_for = {}, .makes_happen = {}});
   }
   return {};
 }
@@ -181,40 +189,39 @@ Status Emulated::issue(StreamId s, std::function<void()> run) {
 Status Emulated::upload(StreamId s, std::byte* to, const std::byte* from, std::size_t bytes) {
   if (!has(pinned_, from, bytes)) return invalid("an upload from memory that is not pinned");
   if (!has(memory_, to, bytes)) return invalid("an upload to what is no device memory");
-  return issue(s, [=, this] { machine_.upload(to, from, bytes); });
+  return issue(s, {[=, this] { machine_.upload(to, from, bytes); }});
 }
 
 Status Emulated::download(StreamId s, std::byte* to, const std::byte* from, std::size_t bytes) {
   if (!has(pinned_, to, bytes)) return invalid("a download to memory that is not pinned");
   if (!has(memory_, from, bytes)) return invalid("a download from what is no device memory");
-  if (!capturing_) std::memset(to, 0xFF, bytes);
-  return issue(s, [=, this] { machine_.download(to, from, bytes); });
+  return issue(s, {[=, this] { machine_.download(to, from, bytes); }, to, bytes});
 }
 
 Status Emulated::call(StreamId s, const LibraryCall& run, std::byte* to, std::size_t bytes) {
   if (!has(memory_, to, bytes)) return invalid("a library's result in what is no device memory");
-  return issue(s, [=, this] {
+  return issue(s, {[=, this] {
     if (const std::string error = run(nullptr); !error.empty() && lost_.ok()) lost_ = {Code::kLost, error};
     const std::vector<std::byte> written(to, to + bytes);
     machine_.upload(to, written.data(), bytes);  // nobody saw the library write
-  });
+  }});
 }
 
 Status Emulated::copy(StreamId s, std::byte* to, const std::byte* from, std::size_t bytes) {
   if (!has(memory_, to, bytes) || !has(memory_, from, bytes)) return invalid("a copy of what is no device memory");
-  return issue(s, [=, this] {
+  return issue(s, {[=, this] {
     std::vector<std::byte> data(bytes);
     machine_.download(data.data(), from, bytes);
     machine_.upload(to, data.data(), bytes);
-  });
+  }});
 }
 
 Status Emulated::fill(StreamId s, std::byte* to, std::uint8_t value, std::size_t bytes) {
   if (!has(memory_, to, bytes)) return invalid("a fill of what is no device memory");
-  return issue(s, [=, this] {
+  return issue(s, {[=, this] {
     const std::vector<std::byte> data(bytes, std::byte{value});
     machine_.upload(to, data.data(), bytes);
-  });
+  }});
 }
 
 Status Emulated::launch(StreamId s, const Kernel& kernel, const LaunchShape& shape, const void* params, bool) {
@@ -224,12 +231,12 @@ Status Emulated::launch(StreamId s, const Kernel& kernel, const LaunchShape& sha
   // Of 8-byte words: a body reads its parameters where they lie.
   std::vector<std::uint64_t> copy((kernel.params_bytes + 7) / 8);
   std::memcpy(copy.data(), params, kernel.params_bytes);
-  return issue(s, [this, kernel, shape, copy = std::move(copy)] {
+  return issue(s, {[this, kernel, shape, copy = std::move(copy)] {
     const emu::LaunchInfo info{kernel.name,   shape.grid_x,  shape.grid_y,
                                shape.grid_z,  shape.threads, shape.dynamic_shared};
     emu::run(machine_.stream(), info, kernel.body, copy.data());
     check(kernel.name);
-  });
+  }});
 }
 
 void Emulated::check(const std::string& kernel) {
@@ -337,8 +344,8 @@ Status Emulated::end_capture(StreamId s, GraphId& out) {
 Status Emulated::launch(StreamId s, GraphId g) {
   if (static_cast<std::size_t>(g) >= graphs_.size()) return invalid("no such graph");
   if (capturing_) return not_now();
-  for (const auto& run : graphs_[static_cast<std::size_t>(g)]) {
-    Status status = issue(s, run);
+  for (const Node& node : graphs_[static_cast<std::size_t>(g)]) {
+    Status status = issue(s, node);
     if (!status.ok()) return status;
   }
   return lost_;

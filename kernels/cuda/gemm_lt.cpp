@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <type_traits>
 
 #include "cuda/gemm_lt_abi.h"
@@ -111,7 +112,17 @@ std::string GemmLt::text(int status, const char* what) const {
   return std::string("cuBLASLt: ") + what + ": " + lt_->status_text(status);
 }
 
-std::string GemmLt::plan(const GemmLtParams& p, Plan& plan) {
+namespace {
+
+std::uint32_t alignment_of(const void* p) {
+  constexpr std::uintptr_t kMost = 256;
+  const auto address = reinterpret_cast<std::uintptr_t>(p) | kMost;
+  return static_cast<std::uint32_t>(address & (~address + 1));
+}
+
+}  // namespace
+
+std::string GemmLt::plan(const GemmLtParams& p, const Alignment& alignment, Plan& plan) {
   const int type = p.type == DType::kF16 ? lt::kR16F : lt::kR16BF;
   const auto k = static_cast<std::uint64_t>(p.k), n = static_cast<std::uint64_t>(p.n),
              rows = static_cast<std::uint64_t>(p.rows);
@@ -127,6 +138,10 @@ std::string GemmLt::plan(const GemmLtParams& p, Plan& plan) {
   if (status == 0) status = lt_->layout_create(&plan.out, lt::kR32F, n, rows, p.out_stride);
   if (status == 0) status = lt_->pref_create(&preference);
   if (status == 0) status = lt_->pref_set(preference, lt::kPrefWorkspaceBytes, &most, sizeof(most));
+  for (int i = 0; i < 4 && status == 0; ++i) {  // out is added to where it is: C and D
+    const std::uint32_t bytes = alignment[static_cast<std::size_t>(std::min(i, 2))];
+    status = lt_->pref_set(preference, lt::kPrefAlignment[i], &bytes, sizeof(bytes));
+  }
   if (status == 0) {
     what = "looking for an algorithm";
     status = lt_->find(handle_, plan.desc, plan.weight, plan.x, plan.out, plan.out, preference, 1, &found, &count);
@@ -145,10 +160,12 @@ std::string GemmLt::multiply(const GemmLtParams& p) {
   if (p.type != DType::kF16 && p.type != DType::kBF16) return std::string("cuBLASLt is not given ") + dtype_name(p.type);
   constexpr std::size_t kMostPlans = 4096;  // prompts have any number of rows
   if (plans_.size() >= kMostPlans) plans_.clear();
-  std::unique_ptr<Plan>& known = plans_[{p.type, p.rows, p.n, p.k, p.x_stride, p.out_stride, p.workspace_bytes}];
+  const Alignment alignment{alignment_of(p.weight), alignment_of(p.x), alignment_of(p.out)};
+  std::unique_ptr<Plan>& known =
+      plans_[{p.type, p.rows, p.n, p.k, p.x_stride, p.out_stride, p.workspace_bytes, alignment}];
   if (known == nullptr) {
     auto made = std::make_unique<Plan>(*lt_);
-    if (std::string error = plan(p, *made); !error.empty()) return error;
+    if (std::string error = plan(p, alignment, *made); !error.empty()) return error;
     known = std::move(made);
   }
   const float one = 1, old = p.accumulate ? 1 : 0;

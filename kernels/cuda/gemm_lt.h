@@ -5,6 +5,7 @@
 // An object may be used by one thread at a time. Errors are texts for people; empty: none.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -49,10 +50,12 @@ class GemmLt {
  private:
   struct Functions;
   struct Plan;
-  using Key = std::tuple<DType, std::int32_t, std::int32_t, std::int32_t, std::int64_t, std::int64_t, std::size_t>;
+  /// Of weight, x and out, in bytes: the library would take 256 for granted.
+  using Alignment = std::array<std::uint32_t, 3>;
+  using Key = std::tuple<DType, std::int32_t, std::int32_t, std::int32_t, std::int64_t, std::int64_t, std::size_t, Alignment>;
 
   GemmLt();
-  std::string plan(const GemmLtParams& p, Plan& plan);
+  std::string plan(const GemmLtParams& p, const Alignment& alignment, Plan& plan);
   std::string text(int status, const char* what) const;
 
   std::unique_ptr<Functions> lt_;

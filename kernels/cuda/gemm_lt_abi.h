@@ -25,5 +25,6 @@ inline constexpr int kCompute32F = 68;                   // CUBLAS_COMPUTE_32F
 inline constexpr int kDescTransA = 3;                    // CUBLASLT_MATMUL_DESC_TRANSA, int32_t
 inline constexpr std::int32_t kTransposed = 1;           // CUBLAS_OP_T
 inline constexpr int kPrefWorkspaceBytes = 1;            // CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t
+inline constexpr int kPrefAlignment[] = {5, 6, 7, 8};    // CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_{A,B,C,D}_BYTES, uint32_t
 
 }  // namespace barg::cuda::lt

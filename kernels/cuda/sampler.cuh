@@ -44,7 +44,7 @@ class SampleRun {
       : p_(p), row_(p.rows[block_x()]), s_(shared), raw_(p.logits + block_x() * p.stride), x_(raw_) {}
 
   BARG_DEVICE void run() {
-    const std::uint64_t top = largest();
+    const std::uint64_t top = best_of_all_ = largest();
     SampledToken out{kNoToken, SampleStatus::kChosen, 0, 0, 0.0f};
     if (rank_key(top) <= kMaskedKey || rank_key(top) >= kInfinityKey) {
       out.status = SampleStatus::kNotFinite;
@@ -209,7 +209,8 @@ class SampleRun {
   BARG_DEVICE TokenId choose_among(const std::uint32_t* mask) {
     mask_ = mask;
     start(kMaskedKey + 1, row_.temperature);
-    const std::uint64_t top = largest();
+    const bool as_it_was = mask == nullptr && row_.counts == nullptr && x_ == raw_;
+    const std::uint64_t top = as_it_was ? best_of_all_ : largest();
     if (top < lower_) return kNoToken;
     if (row_.temperature == 0.0f) return rank_id(top);
     set_largest(top);
@@ -500,6 +501,7 @@ class SampleRun {
   const float* x_;                    ///< raw_, or the scratch with biases
   const std::uint32_t* mask_ = nullptr;
   bool adjusted_ = false;             ///< load() applies penalties and mask_
+  std::uint64_t best_of_all_ = 0;     ///< of the raw row
   std::uint64_t lower_ = 0;           ///< candidates: rank words from here on,
   int deepest_ = 255;                 ///< no deeper than this
   int listed_ = -1;                   ///< candidates are in the list, so many; -1: in the row

@@ -161,6 +161,7 @@ TEST(EmulatedDevice, AGraphRepeatsWhatWasIssued) {
     EXPECT_TRUE(Rig::all(r.to, -1)) << "capturing runs nothing";
     for (int i = 1; i <= 3; ++i) {
       r.ok(r.device->launch(r.a, graph));
+      EXPECT_TRUE(Rig::all(r.to, -1)) << "who reads before it has run reads nothing of the last time";
       r.ok(r.device->synchronize(r.a));
       EXPECT_TRUE(Rig::all(r.to, 5 + 10 * i));
     }

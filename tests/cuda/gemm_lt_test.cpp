@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "math.h"
@@ -62,6 +63,27 @@ TEST(GemmLt, MultipliesRowsByTheTransposedMatrix) {
         EXPECT_EQ(product.out[static_cast<std::size_t>(i)], want) << row << " " << n;
       }
     }
+  }
+}
+
+TEST(GemmLt, TakesAnAlgorithmForTheAddressesThatItGets) {
+  const auto lt = opened();
+  ASSERT_NE(lt, nullptr);
+  alignas(256) static std::uint16_t weight[kN * kK + 256], x[kRows * kXStride + 256];
+  alignas(256) static float out[kRows * kOutStride + 256];
+  const auto place = [](auto* base, int at) { return base + static_cast<std::size_t>(at) / sizeof(*base); };
+  struct At {
+    int factors, out;
+  };
+  for (const auto& [factors, at_out] : {At{256, 256}, {16, 256}, {256, 16}, {32, 64}, {16, 16}}) {
+    Product product(DType::kBF16);
+    std::copy(product.weight.begin(), product.weight.end(), place(weight, factors));
+    std::copy(product.x.begin(), product.x.end(), place(x, factors));
+    product.p.weight = place(weight, factors);
+    product.p.x = place(x, factors);
+    product.p.out = place(out, at_out);
+    EXPECT_EQ(lt->multiply(product.p), "") << factors << " " << at_out;
+    EXPECT_EQ(product.p.out[kOutStride + 3], product.want(1, 3));
   }
 }
 
