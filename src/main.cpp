@@ -2,12 +2,14 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cli/cli.h"
+#include "cli/exit_codes.h"
 
 extern char** environ;
 
@@ -28,5 +30,7 @@ int main(int argc, char** argv) {
                    .in_is_terminal = isatty(STDIN_FILENO) != 0};
   const int code = barg::cli::run(std::vector<std::string>(argv + 1, argv + argc), environment, io);
   std::cout.flush();
+  // Threads may still wait for the device: nothing that they use may go before them.
+  if (code == barg::cli::kExitDeviceLost) std::_Exit(code);
   return code;
 }

@@ -213,7 +213,7 @@ void Sequences::plan() {
       std::any_of(segments_.begin(), segments_.end(), [&](const auto& s) { return s.row_count * case_.group > 16; });
   const std::int32_t workers = 2 * lab_.queue().workers();
   std::int32_t queries = 0;
-  cuda::with_attention_shape(kv_type(case_.kv), case_.dim, wide, [&]<class S>() { queries = S::kQueries; });
+  cuda::with_attention_shape(kv_type(case_.kv), case_.dim, wide, cuda::kLeastBlockShared, [&]<class S>() { queries = S::kQueries; });
   cuda::AttentionPlan plan;
   cuda::plan_attention({.segments = segments_.data(),
                         .num_segments = static_cast<std::int32_t>(segments_.size()),

@@ -15,7 +15,8 @@
 // A masked key has weight 0 and changes no bit; keys that no query of the block sees are not read.
 //
 // Copies: one stage of K and one of V lie in shared memory; the next K is fetched as soon as the scores are done, the
-// next V as soon as the values are, also across the items of the work list. Several blocks share a multiprocessor.
+// next V as soon as the values are, also across the items of the work list. Several blocks share a multiprocessor. Where a
+// block may not have that much shared memory, K and V take turns in one place, and nothing is fetched ahead.
 //
 // Queries and weights are rounded to the 16 bits of the KV type (fp8: bf16, in which its codes are exact; scales of keys
 // multiply scores, scales of values weights); sums are f32.
@@ -62,9 +63,13 @@ struct AttentionArgs {
   std::int32_t* counters;  ///< all 0; a launch leaves them so
 };
 
-/// What follows from the template arguments: kMTiles tiles of 16 queries a warp, kGroups groups of four warps.
-template <KvType kKv, int kHeadDim, int kMTilesOf, int kGroupsOf>
+/// What follows from the template arguments: kMTiles tiles of 16 queries a warp, kGroups groups of four warps; whether K and V
+/// share a place.
+template <KvType kKv, int kHeadDim, int kMTilesOf, int kGroupsOf, bool kOnePlaceOf = false>
 struct AttentionShape {
+  static constexpr KvType kType = kKv;
+  static constexpr bool kOnePlace = kOnePlaceOf;
+  static constexpr int kAhead = kOnePlace ? 0 : 1;  ///< copies in flight behind the one that is waited for
   static constexpr Half kHalf = kKv == KvType::kF16 ? Half::kF16 : Half::kBF16;
   static constexpr bool kCodes = kKv == KvType::kFp8;
   static constexpr int kDim = kHeadDim, kMTiles = kMTilesOf, kGroups = kGroupsOf;
@@ -82,7 +87,7 @@ struct AttentionShape {
 
   // Dynamic shared memory, in bytes from its start.
   static constexpr int kKeysAt = 0;
-  static constexpr int kValuesAt = kKeysAt + kStageKeys * kRowBytes;
+  static constexpr int kValuesAt = kOnePlace ? kKeysAt : kKeysAt + kStageKeys * kRowBytes;
   static constexpr int kQueriesAt = kValuesAt + kStageKeys * kRowBytes;
   static constexpr int kWeightsAt = kQueriesAt + kQueries * kDim * 2;
   static constexpr int kFloatsAt = kWeightsAt + kQueries * kStageKeys * 2;
@@ -99,6 +104,12 @@ using NarrowAttention = AttentionShape<kKv, kDim, 1, 1>;
 /// 64 queries (32 of the widest heads): prefill.
 template <KvType kKv, int kDim>
 using WideAttention = AttentionShape<kKv, kDim, kDim <= 128 ? 2 : 1, 2>;
+
+/// Shared memory that a block may have on every device that Barg runs on (compute capability 8.6, 8.9 and 12.0: 99 KiB).
+inline constexpr int kLeastBlockShared = 99 << 10;
+/// The same where K and V share a place.
+template <class S>
+using InOnePlace = AttentionShape<S::kType, S::kDim, S::kMTiles, S::kGroups, true>;
 
 /// Place of 16-byte chunk `chunk` of `row` in a matrix of rows of kChunks chunks: the same chunk of eight rows that
 /// follow one another lies in eight different sets of banks, and so do eight chunks that follow one another.
@@ -148,8 +159,10 @@ class Attention {
     look_up(feed);
     copy(feed, 0, keys_);
     cp_commit();
-    copy(feed, p_.kv.v_offset, values_);
-    cp_commit();
+    if constexpr (!S::kOnePlace) {
+      copy(feed, p_.kv.v_offset, values_);
+      cp_commit();
+    }
     for (int i = block_x(); i < count_; i += grid_x()) attend(p_.items[i], feed);
   }
 
@@ -204,6 +217,11 @@ class Attention {
       f.item += grid_x();
       open(f);
     }
+  }
+
+  BARG_DEVICE void go_on(Feed& f) const {
+    advance(f);
+    look_up(f);
   }
 
   BARG_DEVICE int run_begin(int r) const { return (warp_id() * S::kRuns + r) * 16; }
@@ -287,30 +305,38 @@ class Attention {
     begin(item, segment);
     const int last_stage = span.last / kStageKeys;
     for (int stage = span.first / kStageKeys; stage <= last_stage; ++stage) {
-      advance(feed);
-      look_up(feed);
+      if constexpr (!S::kOnePlace) go_on(feed);
       const int tile = stage * kStageKeys + column_ * kTileKeys;
       float key_scale = 0, value_scale = 0;
       if constexpr (S::kCodes) load_scales(item, segment, span, tile, key_scale, value_scale);
       // K of this stage has come, and the queries.
-      cp_wait<1>();
+      cp_wait<S::kAhead>();
       sync_block();
       float s[S::kMTiles][4][4];
       score(s, tile, key_scale);
       // The maxima of all tiles are there, and K may be overwritten.
       sync_block();
-      copy(feed, 0, keys_);
+      if constexpr (S::kOnePlace) {
+        copy(feed, p_.kv.v_offset, values_);
+      } else {
+        copy(feed, 0, keys_);
+      }
       cp_commit();
       if (thread_id() < S::kQueries) correct();
       soften(s, value_scale);
       // V has come, and weights, sums and corrections.
-      cp_wait<1>();
+      cp_wait<S::kAhead>();
       sync_block();
       weigh();
       if (thread_id() < S::kQueries) add_sums();
       // V may be overwritten.
       sync_block();
-      copy(feed, p_.kv.v_offset, values_);
+      if constexpr (S::kOnePlace) {
+        go_on(feed);
+        copy(feed, 0, keys_);
+      } else {
+        copy(feed, p_.kv.v_offset, values_);
+      }
       cp_commit();
       if ((stage + 1) % (kSplitKeys / kStageKeys) != 0 && stage < last_stage) continue;
       if (item.parts == 1) {

@@ -8,5 +8,8 @@ template __global__ void attention_kernel<NarrowAttention<KvType::kBF16, 128>>(A
 template __global__ void attention_kernel<WideAttention<KvType::kBF16, 128>>(AttentionArgs);
 template __global__ void attention_kernel<NarrowAttention<KvType::kFp8, 128>>(AttentionArgs);
 template __global__ void attention_kernel<WideAttention<KvType::kFp8, 128>>(AttentionArgs);
+// For devices where a block has 99 KiB.
+template __global__ void attention_kernel<InOnePlace<WideAttention<KvType::kF16, 128>>>(AttentionArgs);
+template __global__ void attention_kernel<InOnePlace<WideAttention<KvType::kBF16, 128>>>(AttentionArgs);
 
 }  // namespace barg::cuda

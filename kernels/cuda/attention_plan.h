@@ -80,16 +80,26 @@ inline void plan_attention(const AttentionPlanParams& p, AttentionPlan& plan) {
   });
 }
 
-/// f.operator()<Shape>() with the AttentionShape of a KV type and head size; false: there is no kernel for it.
+/// f.operator()<Shape>() with the AttentionShape of a KV type and head size that fits so much shared memory of a block; false:
+/// there is no kernel for it.
 template <class F>
-bool with_attention_shape(KvType kv, std::int32_t head_dim, bool wide, const F& f) {
-  const auto sized = [&]<KvType kKv, int kDim>() {
-    if (wide) {
-      f.template operator()<WideAttention<kKv, kDim>>();
-    } else {
-      f.template operator()<NarrowAttention<kKv, kDim>>();
+bool with_attention_shape(KvType kv, std::int32_t head_dim, bool wide, std::size_t block_shared_bytes, const F& f) {
+  const auto fitting = [&]<class S>() {
+    if (S::kSharedBytes <= block_shared_bytes) {
+      f.template operator()<S>();
+      return true;
     }
-    return true;
+    if constexpr (S::kSharedBytes > kLeastBlockShared) {
+      static_assert(InOnePlace<S>::kSharedBytes <= kLeastBlockShared);
+      if (InOnePlace<S>::kSharedBytes > block_shared_bytes) return false;
+      f.template operator()<InOnePlace<S>>();
+      return true;
+    }
+    return false;
+  };
+  const auto sized = [&]<KvType kKv, int kDim>() {
+    return wide ? fitting.template operator()<WideAttention<kKv, kDim>>()
+                : fitting.template operator()<NarrowAttention<kKv, kDim>>();
   };
   const auto typed = [&]<KvType kKv>() {
     switch (head_dim) {

@@ -44,6 +44,7 @@ struct DeviceInfo {
   int major = 0, minor = 0;    ///< compute capability
   int multiprocessors = 0;
   std::size_t memory_bytes = 0;
+  std::size_t block_shared_bytes = 0;  ///< shared memory that a block may ask for
   int driver_version = 0;      ///< 12040 is 12.4; 0: emulated
 };
 

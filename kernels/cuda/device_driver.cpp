@@ -229,6 +229,9 @@ Status DriverDevice::read_info() {
   attribute(driver::kAttributeMajor, info_.major);
   attribute(driver::kAttributeMinor, info_.minor);
   attribute(driver::kAttributeMultiprocessors, info_.multiprocessors);
+  int shared = 0;
+  attribute(driver::kAttributeBlockShared, shared);
+  info_.block_shared_bytes = static_cast<std::size_t>(std::max(shared, 0));
   if (status.ok()) status = call("cuDeviceTotalMem", cu_.device_memory, &info_.memory_bytes, device_);
   if (status.ok() && 10 * info_.major + info_.minor < driver::kLeastCapability) {
     return {Code::kNoDevice, info_.name + " has compute capability " + std::to_string(info_.major) + "." +

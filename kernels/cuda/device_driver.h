@@ -49,7 +49,8 @@ inline constexpr Result kOutOfMemory = 2, kNoDevice = 100, kNotReady = 600;
 /// Uncorrectable memory and links, what was contained, an illegal address, a timeout, a destroyed context, an assertion, the
 /// hardware's stack, instructions and addresses that are none, a failed launch, tensor memory, and what it cannot name.
 inline constexpr Result kLost[] = {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999};
-inline constexpr int kAttributeMultiprocessors = 16, kAttributeMajor = 75, kAttributeMinor = 76;
+inline constexpr int kAttributeMultiprocessors = 16, kAttributeMajor = 75, kAttributeMinor = 76,
+                     kAttributeBlockShared = 97;
 inline constexpr int kFunctionMaxDynamicShared = 8;
 inline constexpr int kLaunchOverlap = 6;  ///< programmatic stream serialisation
 inline constexpr unsigned kStreamNonBlocking = 1, kEventNoTiming = 2, kHostPortable = 1;

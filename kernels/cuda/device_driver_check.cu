@@ -49,6 +49,7 @@ static_assert(kLost[9] == CUDA_ERROR_MISALIGNED_ADDRESS && kLost[10] == CUDA_ERR
 static_assert(kLost[11] == CUDA_ERROR_INVALID_PC && kLost[12] == CUDA_ERROR_LAUNCH_FAILED);
 static_assert(kLost[14] == CUDA_ERROR_UNKNOWN);  // contained and tensor memory: not in every cuda.h
 static_assert(kAttributeMultiprocessors == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+static_assert(kAttributeBlockShared == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
 static_assert(kAttributeMajor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
 static_assert(kAttributeMinor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
 static_assert(kFunctionMaxDynamicShared == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);

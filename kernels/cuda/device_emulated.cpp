@@ -16,8 +16,6 @@ namespace {
 
 using Code = Status::Code;
 
-constexpr std::size_t kMostShared = 227 << 10;
-
 /// One thing in a stream. `run` does it; or it only waits for an event, or makes one happen.
 struct Work {
   std::function<void()> run;
@@ -32,7 +30,8 @@ struct Event {
 class Emulated final : public EmulatedDevice {
  public:
   explicit Emulated(const EmulatedOptions& o) : options_(o), machine_(o.schedule), random_(o.seed) {
-    info_ = {.name = "emulated", .major = 9, .minor = 0, .multiprocessors = 4, .memory_bytes = o.memory_bytes};
+    info_ = {.name = "emulated", .major = 9, .minor = 0, .multiprocessors = o.multiprocessors,
+             .memory_bytes = o.memory_bytes, .block_shared_bytes = o.block_shared_bytes};
   }
 
   const DeviceInfo& info() const override { return info_; }
@@ -226,7 +225,7 @@ Status Emulated::fill(StreamId s, std::byte* to, std::uint8_t value, std::size_t
 
 Status Emulated::launch(StreamId s, const Kernel& kernel, const LaunchShape& shape, const void* params, bool) {
   if (shape.grid_x < 1 || shape.grid_y < 1 || shape.grid_z < 1 || shape.threads < 1 || shape.threads > 1024 ||
-      shape.threads % 32 != 0 || shape.dynamic_shared > kMostShared)
+      shape.threads % 32 != 0 || shape.dynamic_shared > info_.block_shared_bytes)
     return invalid(kernel_text(kernel.name) + " with blocks or a grid that no device has");
   // Of 8-byte words: a body reads its parameters where they lie.
   std::vector<std::uint64_t> copy((kernel.params_bytes + 7) / 8);

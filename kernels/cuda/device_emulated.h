@@ -20,6 +20,8 @@ struct EmulatedOptions {
   emu::Schedule schedule{};              ///< of the threads of kernels
   emu::Order streams = emu::Order::kRandom;
   std::size_t memory_bytes = std::size_t{1} << 30;
+  std::size_t block_shared_bytes = std::size_t{227} << 10;  ///< at most 227 KiB, as an H200's
+  int multiprocessors = 4;
   std::uint64_t seed = 1;
 };
 

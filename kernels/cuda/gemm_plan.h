@@ -117,6 +117,14 @@ constexpr GemmPlan plan_gemm(const GemmPlanParams& p) {
   return plan_gemm(p, tile, tile == GemmTile::kWide ? 2 * places <= p.workers : places < 2 * p.workers);
 }
 
+/// Scratch of a product with up to p.rows rows of x. Not that of p.rows: blocks share slices out for some number of rows
+/// and no longer for a larger one, so that fewer rows may need more.
+struct GemmScratch {
+  std::int64_t partial_bytes = 0;
+  std::int64_t counters = 0;  ///< with those of whatever is fused with the product
+};
+constexpr GemmScratch gemm_scratch(GemmPlanParams p);
+
 // What comes behind a product in the same launch (GemmNorm, GemmRope). It spares a launch, about 1.3 us of a graph and 2.5 us
 // of a small kernel, but one block does the whole of a row (its rows one after another, a row a warp), or of a head. So with
 // many rows it takes longer than a kernel of its own; `*_pays` says up to where it does not, on an H200, before that has
@@ -127,6 +135,23 @@ constexpr bool gemm_has_behind(const GemmPlan& plan) { return gemm::tile_size(pl
 constexpr std::int32_t gemm_norm_counters(const GemmPlan& plan) { return plan.work.col_blocks; }
 constexpr std::int32_t gemm_rope_counters(const GemmPlan& plan, std::int32_t num_q_heads, std::int32_t num_kv_heads) {
   return (num_q_heads + num_kv_heads) * plan.work.col_blocks;
+}
+
+constexpr GemmScratch gemm_scratch(GemmPlanParams p) {
+  constexpr std::int32_t kLeastHead = 64;
+  GemmScratch most;
+  const std::int32_t all = p.rows;
+  const auto take = [&](std::int32_t rows) {
+    p.rows = std::min(rows, all);
+    const GemmPlan plan = plan_gemm(p);
+    const std::int64_t behind = gemm_has_behind(plan) ? std::int64_t{p.n / kLeastHead + 1} * plan.work.col_blocks : 0;
+    most.partial_bytes = std::max(most.partial_bytes, plan.partial_bytes);
+    most.counters = std::max(most.counters, plan.counters + behind);
+  };
+  for (const GemmTile tile : {GemmTile::kNarrow, GemmTile::kMiddle}) take(gemm::tile_size(tile).cols);
+  const std::int32_t step = gemm::tile_size(GemmTile::kWide).cols;
+  for (std::int32_t rows = 0; rows < all; rows += step) take(rows + step);
+  return most;
 }
 
 namespace gemm {

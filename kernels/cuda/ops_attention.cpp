@@ -18,10 +18,8 @@ std::optional<KvType> kv_type(DType type) {
 
 template <class F>
 bool with_head(KvType kv, std::int32_t head_dim, const F& f) {
-  return with_attention_shape(kv, head_dim, false, [&]<class S>() {
-    constexpr KvType kKv = S::kCodes ? KvType::kFp8 : S::kHalf == Half::kF16 ? KvType::kF16 : KvType::kBF16;
-    f.template operator()<kKv, S::kDim>();
-  });
+  return with_attention_shape(kv, head_dim, false, kLeastBlockShared,
+                              [&]<class S>() { f.template operator()<S::kType, S::kDim>(); });
 }
 
 /// The held norms, if they are all of these heads.
@@ -52,18 +50,23 @@ std::size_t kv_head_bytes(DType type, std::int32_t block_tokens, std::int32_t he
 
 std::int32_t attention_queries(DType kv, std::int32_t head_dim, bool wide) {
   std::int32_t queries = 0;
-  with_attention_shape(kv_type(kv).value_or(KvType::kF16), head_dim, wide, [&]<class S>() { queries = S::kQueries; });
+  with_attention_shape(kv_type(kv).value_or(KvType::kF16), head_dim, wide, kLeastBlockShared,
+                       [&]<class S>() { queries = S::kQueries; });
   return queries;
 }
 
-std::string attention_refusal(DType kv, std::int32_t head_dim, std::int32_t num_q_heads, std::int32_t num_kv_heads) {
+std::string attention_refusal(const DeviceInfo& device, DType kv, std::int32_t head_dim, std::int32_t num_q_heads,
+                              std::int32_t num_kv_heads) {
   const std::optional<KvType> type = kv_type(kv);
   if (!type) return std::string("KV in ") + dtype_name(kv) + " has no CUDA kernel; there are f16, bf16 and fp8";
-  if (!with_attention_shape(*type, head_dim, false, []<class S>() {}))
+  if (!with_attention_shape(*type, head_dim, false, kLeastBlockShared, []<class S>() {}))
     return "heads of " + std::to_string(head_dim) + " numbers have no CUDA kernel; there are 64, 96, 128 and 256";
   if (num_q_heads % num_kv_heads != 0 || num_q_heads / num_kv_heads > 16)
     return std::to_string(num_q_heads) + " query heads on " + std::to_string(num_kv_heads) +
            " kv heads have no CUDA kernel; there are groups of 1 to 16";
+  if (!with_attention_shape(*type, head_dim, true, device.block_shared_bytes, []<class S>() {}))
+    return "heads of " + std::to_string(head_dim) + " numbers need more shared memory than the " +
+           std::to_string(device.block_shared_bytes) + " bytes that a block has on " + device.name;
   return {};
 }
 
@@ -126,7 +129,8 @@ void attention(ops::Stream& stream, const ops::AttentionParams& p) {
                            .num_items = work->num_items,
                            .slots = queue.slots(),
                            .counters = queue.slot_counters()};
-  const bool found = with_attention_shape(*kv, p.kv.head_dim, work->wide, [&]<class S>() {
+  const std::size_t shared = queue.device().info().block_shared_bytes;
+  const bool found = with_attention_shape(*kv, p.kv.head_dim, work->wide, shared, [&]<class S>() {
     queue.launch(kernel<attention_kernel<S>>(), S::launch(work->grid), args);
   });
   if (!found) refuse(queue, "a head size without a kernel");

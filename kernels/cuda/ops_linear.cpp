@@ -26,19 +26,18 @@ Rows16 rows16(Queue& queue, const float* x, std::int64_t x_stride, std::int32_t 
   return {half, k};
 }
 
+GemmPlanParams params_of(const Queue& queue, GemmFormat format, const GemmArgs& args) {
+  return {.format = format, .n = args.n, .k = args.k, .gated = args.gated, .rows = args.rows, .workers = queue.workers()};
+}
 GemmPlan plan_of(const Queue& queue, GemmFormat format, const GemmArgs& args) {
-  return plan_gemm({.format = format,
-                    .n = args.n,
-                    .k = args.k,
-                    .gated = args.gated,
-                    .rows = args.rows,
-                    .workers = queue.workers()});
+  return plan_gemm(params_of(queue, format, args));
 }
 
 /// Launches what is planned for these arguments, which have everything but `work` and scratch.
 template <Half T>
 void multiply(Queue& queue, GemmFormat format, const GemmArgs& asked) {
   const GemmPlan plan = plan_of(queue, format, asked);
+  if (!queue.has_scratch(plan.partial_bytes, plan.counters)) return refuse(queue, "a product larger than was measured");
   GemmArgs args = asked;
   args.work = plan.work;
   args.partials = queue.partials();
@@ -52,10 +51,8 @@ void multiply(Queue& queue, GemmFormat format, const GemmArgs& asked) {
 /// Scratch for the product and for whatever may be fused with it.
 void need(Queue& queue, GemmFormat format, const GemmArgs& args) {
   if (library_multiplies(queue, args)) return need_library(queue, args);
-  constexpr std::int32_t kLeastHead = 64;
-  const GemmPlan plan = plan_of(queue, format, args);
-  const std::int64_t behind = std::int64_t{args.n / kLeastHead + 1} * plan.work.col_blocks;
-  queue.need(plan.partial_bytes, plan.counters + behind);
+  const GemmScratch scratch = gemm_scratch(params_of(queue, format, args));
+  queue.need(scratch.partial_bytes, scratch.counters);
 }
 
 /// The held product and its plan, if it may do more; `pays`: the planner's opinion.
@@ -98,7 +95,7 @@ bool fuse_norm(Queue& queue, const ops::RmsNormParams& p) {
   Held& held = queue.held();
   const GemmArgs& a = held.args;
   const auto plan = product_for_more(queue, [](const GemmArgs& args) { return gemm_norm_pays(args.rows, args.n); });
-  if (!plan || held.norms > 0 || p.x != a.out || p.rows != a.rows || p.dim != a.n || a.out_stride != a.n ||
+  if (!plan || !queue.has_scratch(plan->partial_bytes, plan->counters + gemm_norm_counters(*plan)) || held.norms > 0 || p.x != a.out || p.rows != a.rows || p.dim != a.n || a.out_stride != a.n ||
       p.prepared == nullptr || a.n % 4 != 0 || !aligned(p.out, 16) || !aligned(p.weight, 16) || !aligned(a.out, 16))
     return false;
   held.args.norm = {.weight = p.weight,
@@ -120,6 +117,8 @@ bool fuse_rope(Queue& queue, const RopeKvArgs& args, KvType type) {
   const bool whole = args.q == a.out && args.k == args.q + q && args.v == args.k + kv && a.n == q + 2 * kv &&
                      args.q_stride == a.out_stride && args.kv_stride == a.out_stride && a.rows == args.rows;
   if (!plan || !whole || a.accumulate) return false;
+  const std::int32_t counters = gemm_rope_counters(*plan, args.num_q_heads, args.kv.num_kv_heads);
+  if (!queue.has_scratch(plan->partial_bytes, plan->counters + counters)) return false;
   held.args.rope = {.args = args, .type = type, .counters = queue.counters() + plan->counters};
   launch_held(queue);
   return true;

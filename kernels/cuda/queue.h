@@ -6,7 +6,7 @@
 // device that is always the same. Operations are given the host's addresses, and pass on the device's: on_device().
 //
 // Scratch is allocated once. measure() says how much: between begin_measure() and reserve() operations launch nothing and
-// only note what they would need, so that the same code which computes is asked.
+// only note what they would need for as many rows as they get or fewer, so that the same code which computes is asked.
 //
 // Fusing. A product is held back until the next operation is known: the norm of its rows, or the rotation of what it made
 // and the write of K and V, may be done by the same kernel, and norms of heads by whatever rotates. Whether they are
@@ -118,8 +118,12 @@ class Queue {
   // Scratch.
   void begin_measure() { measuring_ = true; }
   bool measuring() const { return measuring_; }
-  /// Of matrix products (GemmPlan).
+  /// Of matrix products (gemm_plan.h).
   void need(std::int64_t partial_bytes, std::int64_t counters);
+  /// Whether so much was reserved.
+  bool has_scratch(std::int64_t partial_bytes, std::int64_t counters) const {
+    return partial_bytes <= partial_bytes_ && counters <= num_counters_;
+  }
   /// Of products by the library: a weight spelt out, and rows of f32 behind it.
   void need_library(std::size_t weight_bytes, std::size_t rows_bytes);
   std::byte* library_weight() const { return library_weight_; }
@@ -163,7 +167,8 @@ const ops::OpTable& cuda_ops(Half activations);
 
 /// Queries that a block of attention takes, in the narrow tile or the wide one. REQUIRES that attention is not refused.
 std::int32_t attention_queries(DType kv, std::int32_t head_dim, bool wide);
-/// Why attention over heads of this size, shared by so many queries, in this KV type, has no kernel; empty: it has.
-std::string attention_refusal(DType kv, std::int32_t head_dim, std::int32_t num_q_heads, std::int32_t num_kv_heads);
+/// Why attention over heads of this size, shared by so many queries, in this KV type, has no kernel there; empty: it has.
+std::string attention_refusal(const DeviceInfo& device, DType kv, std::int32_t head_dim, std::int32_t num_q_heads,
+                              std::int32_t num_kv_heads);
 
 }  // namespace barg::cuda

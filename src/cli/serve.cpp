@@ -139,7 +139,7 @@ int run_serve(Invocation& invocation) {
     phase == "note" ? startup.note(phase, detail) : startup.phase(phase, detail);
   };
   watch.progress = [&](double share) { startup.progress(share); };
-  const Result<Bundle> bundle = open_bundle(config, watch, invocation.settings.state_directory, invocation.open_device);
+  Result<Bundle> bundle = open_bundle(config, watch, invocation.settings.state_directory, invocation.open_device);
   if (!bundle)
     return failed(io, bundle.error(),
                   bundle.error().param == "model.path" ? kExitUsage : exit_code_of(bundle.error()));
@@ -162,7 +162,10 @@ int run_serve(Invocation& invocation) {
   device.watch(nullptr);
   signals.arm([] {}, [] {});  // the server is about to go; what is left takes milliseconds
   const std::optional<Error> why = device.why();
-  return why ? failed(io, *why, kExitDeviceLost) : kExitOk;
+  if (!why) return kExitOk;
+  // A device that hangs holds whoever gives its memory back: nobody does. The process is about to end.
+  static_cast<void>(new Bundle(std::move(*bundle)));
+  return failed(io, *why, kExitDeviceLost);
 }
 
 }  // namespace

@@ -26,6 +26,8 @@
 namespace barg::runtime {
 namespace {
 
+using namespace std::chrono_literals;
+
 using cuda::Status;
 
 constexpr std::size_t kFlights = 3;
@@ -135,6 +137,8 @@ struct CudaRunner::Impl {
   void measure_rows(std::int32_t rows);
 
   void run();
+  std::optional<sched::StepResult> collect(bool wait);
+
   void execute(AddSequence&& command);
   void execute(RemoveSequence&& command);
   void execute(LaunchStep&& launch);
@@ -143,7 +147,7 @@ struct CudaRunner::Impl {
   bool needs_outputs(const sched::StepPlan& plan);
   void begin_items(const sched::StepPlan& plan, sched::StepResult& result);
   const model::ForwardBatch* stage(const sched::StepPlan& plan, StagedMemory& memory, std::int32_t bucket);
-  bool fill_samples(const sched::StepPlan& plan, StagedMemory& memory, std::vector<Returned>& rows);
+  void fill_samples(const sched::StepPlan& plan, StagedMemory& memory, std::vector<Returned>& rows);
   void fill_row(const sched::StepPlan& plan, Returned& row, cuda::SampleRow& out, StagedMemory& memory);
   void recount(SequenceState& state, std::int32_t output_index, StagedMemory& memory);
   void issue(Flight& flight);
@@ -196,6 +200,11 @@ struct CudaRunner::Impl {
 
   std::atomic<std::int64_t> steps{0}, graph_steps{0}, captures{0}, ahead{0};
 
+  // Of the engine's thread.
+  std::deque<StepId> outstanding;
+  std::chrono::steady_clock::time_point heard;  // from the device thread, or when it had nothing to do
+  bool hung = false;
+
   Link link;
   PartsOnDevice kv_access{parts.kv, link};
   std::jthread thread;                           // last: joins before the rest goes
@@ -246,7 +255,7 @@ Status CudaRunner::Impl::allocate_batches(std::size_t bytes) {
   return {};
 }
 
-/// What kernels need for so many rows. Nothing is launched, so the batch's contents are nobody's.
+/// What kernels need for so many rows, or fewer. Nothing is launched, so the batch's contents are nobody's.
 void CudaRunner::Impl::measure_rows(std::int32_t rows) {
   const std::vector<std::int32_t> zeros(static_cast<std::size_t>(rows), 0);
   std::vector<std::int32_t> wanted(zeros);
@@ -265,8 +274,8 @@ void CudaRunner::Impl::measure_rows(std::int32_t rows) {
 
 Status CudaRunner::Impl::measure() {
   queue.begin_measure();
-  for (const std::int32_t rows : {1, 8, 16, 24, 32, 48, 64, 128, parts.plan.max_rows})
-    measure_rows(std::min(rows, parts.plan.max_rows));
+  // A library's products are those of more than kOwnRows rows.
+  for (const std::int32_t rows : {std::min(cuda::Queue::kOwnRows, parts.plan.max_rows), parts.plan.max_rows}) measure_rows(rows);
   return queue.reserve();
 }
 
@@ -274,7 +283,6 @@ Status CudaRunner::Impl::measure() {
 
 void CudaRunner::Impl::run() {
   pthread_setname_np(pthread_self(), "barg-device");
-  using namespace std::chrono_literals;
   constexpr int kAwake = 64;  // looks before it sleeps between them
   constexpr auto kPause = 20us;
   int idle = 0;
@@ -430,8 +438,8 @@ void CudaRunner::Impl::fill_row(const sched::StepPlan& plan, Returned& row, cuda
   sampler.counted = item.output_index + 1;
 }
 
-/// False: the memory is too small. A row that only fills up a bucket takes token 0.
-bool CudaRunner::Impl::fill_samples(const sched::StepPlan& plan, StagedMemory& memory, std::vector<Returned>& rows) {
+/// The memory may be full then. A row that only fills up a bucket takes token 0.
+void CudaRunner::Impl::fill_samples(const sched::StepPlan& plan, StagedMemory& memory, std::vector<Returned>& rows) {
   const std::span<cuda::SampleRow> samples = batch.samples();
   const std::span<const LogitsRow> wanted = builder.logits_rows();
   counts.clear();
@@ -444,7 +452,6 @@ bool CudaRunner::Impl::fill_samples(const sched::StepPlan& plan, StagedMemory& m
     rows.push_back({.state = states[static_cast<std::size_t>(wanted[i].item)], .row = wanted[i]});
     fill_row(plan, rows.back(), samples[i], memory);
   }
-  return !memory.full();
 }
 
 /// The forward pass and what is chosen of its logits; `samples` on the device, one for each wanted row.
@@ -496,9 +503,9 @@ void CudaRunner::Impl::issue(Flight& flight) {
   Slot& slot = slots[flight.slot];
   StagedMemory memory(slot.batch.data(), staged, staged_bytes);
   const model::ForwardBatch& step = batch.stage(built, plan, bucket, memory);
-  if (memory.full() || !fill_samples(plan, memory, flight.rows)) return issue_in_larger();
-  const auto fresh = memory.put(std::span<const cuda::SampleCounts>(counts));
-  CHECK(counts.empty() || fresh != nullptr);
+  if (!memory.full()) fill_samples(plan, memory, flight.rows);
+  const auto fresh = memory.full() ? nullptr : memory.put(std::span<const cuda::SampleCounts>(counts));
+  if (memory.full()) return issue_in_larger();
   queue.note(device.upload(queue.id(), staged, slot.batch.data(), memory.used()));
   queue.bind(slot.batch.data(), staged_bytes, staged);
   queue.set_attention(batch.attention());
@@ -520,6 +527,7 @@ void CudaRunner::Impl::issue_in_larger() {
   flights.pop_back();
   finish_all();
   flights.push_back(std::move(newest));
+  if (failure) return;
   for (SequenceState* s : states) s->sampler.counted = -1;
   if (Status status = allocate_batches(2 * staged_bytes); !status.ok()) return queue.note(std::move(status));
   issue(flights.back());
@@ -590,6 +598,29 @@ void CudaRunner::Impl::read(Flight& flight) {
 
 // ---- the interface
 
+/// The device thread has a limit of its own; this one is for when it does not come back from the driver.
+std::optional<sched::StepResult> CudaRunner::Impl::collect(bool wait) {
+  if (hung) return std::nullopt;  // nothing is expected any more
+  std::optional<sched::StepResult> result;
+  if (wait) {
+    const auto limit = std::max(parts.step_limit, 0ms) * 5 / 4 + 1s;
+    const auto left = heard + limit - std::chrono::steady_clock::now();
+    result = link.collect_within(std::chrono::duration_cast<std::chrono::microseconds>(std::max(left, decltype(left){0})));
+  } else {
+    result = link.collect(false);
+  }
+  if (!result && (!wait || outstanding.empty())) return result;
+  if (!result) {
+    hung = true;
+    result.emplace();
+    result->id = outstanding.front();
+    result->fatal = lost({Status::Code::kLost, "its driver does not answer"});
+  }
+  outstanding.pop_front();
+  heard = std::chrono::steady_clock::now();
+  return result;
+}
+
 Result<std::unique_ptr<CudaRunner>> CudaRunner::create(CudaRunnerParts parts) {
   auto impl = std::make_unique<Impl>(std::move(parts));
   Status status = impl->queue.uploader().finish();
@@ -612,8 +643,12 @@ void CudaRunner::add_sequence(SeqId seq, std::shared_ptr<const Request> request,
   impl_->link.add(seq, std::move(request), choice);
 }
 void CudaRunner::remove_sequence(SeqId seq) { impl_->link.remove(seq); }
-void CudaRunner::launch(sched::StepPlan plan) { impl_->link.launch(std::move(plan)); }
-std::optional<sched::StepResult> CudaRunner::collect(bool wait) { return impl_->link.collect(wait); }
+void CudaRunner::launch(sched::StepPlan plan) {
+  if (impl_->outstanding.empty()) impl_->heard = std::chrono::steady_clock::now();
+  impl_->outstanding.push_back(plan.id);
+  impl_->link.launch(std::move(plan));
+}
+std::optional<sched::StepResult> CudaRunner::collect(bool wait) { return impl_->collect(wait); }
 void CudaRunner::recycle(sched::StepResult&& result) { impl_->link.recycle(std::move(result)); }
 KvAccess* CudaRunner::kv_access() { return &impl_->kv_access; }
 

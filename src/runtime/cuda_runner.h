@@ -13,7 +13,9 @@
 //
 // Invariants: (1) Results come in launch order. (2) A row with NaN or +inf fails its own item and nothing else. (3) At most
 // kFlights steps are in flight, each with its own pinned memory. (4) A lost device, or a step that does not end in time,
-// fails this step and all that follow.
+// fails this step and all that follow. The device thread looks at the clock; where it hangs itself, in a call that the
+// driver does not return from, the engine's thread does, in collect(), some time later. Then whoever destroys the runner
+// would wait for ever too.
 #pragma once
 
 #include <chrono>
@@ -49,7 +51,7 @@ class CudaRunner final : public Runner {
  public:
   /// Allocates scratch, measures what kernels need of it, and starts the device thread.
   static Result<std::unique_ptr<CudaRunner>> create(CudaRunnerParts parts);
-  /// Finishes what was launched, then stops.
+  /// Finishes what was launched, then stops. Waits for the device.
   ~CudaRunner() override;
 
   const RunnerInfo& info() const override;

@@ -347,10 +347,10 @@ Result<Choices> choose_for_cuda(const Config& config, const model::ModelFiles& f
                  .device_class = "cuda-" + (device.driver_version == 0 ? "emulated" : sm)};
 }
 
-Result<void> check_heads(const model::DecoderSpec& spec, DType kv) {
+Result<void> check_heads(const model::DecoderSpec& spec, DType kv, const cuda::DeviceInfo& device) {
   for (const model::LayerGroup& g : model::layer_groups(spec)) {
     if (g.kind != model::StateKind::kFullAttention && g.kind != model::StateKind::kSlidingWindow) continue;
-    if (const std::string why = cuda::attention_refusal(kv, g.head_dim, spec.num_q_heads, g.num_kv_heads); !why.empty())
+    if (const std::string why = cuda::attention_refusal(device, kv, g.head_dim, spec.num_q_heads, g.num_kv_heads); !why.empty())
       return fail(ErrorCode::kUnsupported, spec.architecture + ": " + why);
   }
   return {};
@@ -371,7 +371,7 @@ Result<Plan> plan_on_cuda(const Config& config, const model::ModelFiles& files, 
   const auto spec = files.spec();
   if (!spec) return std::unexpected(spec.error());
   if (!spec->generates()) return fail(ErrorCode::kUnsupported, spec->architecture + ": embedding models run on the CPU");
-  if (auto ok = check_heads(*spec, choices->kv_dtype); !ok) return std::unexpected(ok.error());
+  if (auto ok = check_heads(*spec, choices->kv_dtype, device.info()); !ok) return std::unexpected(ok.error());
   std::size_t free = 0;
   if (const cuda::Status status = device.free_bytes(free); !status.ok()) return failed(status);
   auto memory = plan_with(config, files, *choices, cuda::cuda_ops(activations_of(files)), free / 100 * kCudaPlannedPercent,

@@ -57,6 +57,13 @@ class RunnerLink {
     if (result) --outstanding_;
     return result;
   }
+  /// collect(true), but for at most so long.
+  std::optional<sched::StepResult> collect_within(std::chrono::microseconds time) {
+    if (outstanding_ == 0) return std::nullopt;
+    auto result = results.pop_within(time);
+    if (result) --outstanding_;
+    return result;
+  }
   void recycle(sched::StepResult&& result) {
     constexpr std::size_t kMost = 4;  // more than ever are on their way
     if (spare_.size() < kMost) spare_.push_back(std::move(result));

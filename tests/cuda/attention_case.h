@@ -23,6 +23,7 @@ struct AttentionCase {
   bool wide = false;
   std::vector<Rows> rows;
   int workers = 3;
+  std::size_t block_shared_bytes = std::size_t{227} << 10;
   bool shared_out = true;  ///< slots for all splits; false: none, so that one block takes all of a query
   bool bad_numbers = false;  ///< an infinity in V at kBadPosition of each sequence, as rope_kv writes it
   emu::Schedule schedule{};
@@ -38,6 +39,7 @@ struct AttentionResult {
   std::string text;  ///< of the findings
   bool counters_are_zero = false;
   int parts = 0;     ///< most parts of an item
+  int shared_bytes = 0;  ///< of a block
   std::uint64_t kv_read = 0, kv_ideal = 0;  ///< bytes
   std::vector<emu::SiteCount> sites;
 };

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "attention_case.h"
+#include "cuda/attention.cuh"
 #include "support.h"
 
 namespace barg::cuda {
@@ -16,7 +17,7 @@ using Seed = emu::Fault::Kind;
 bool needs_hooks(Detector d) { return d < Detector::kReference; }
 
 /// Two splits, the end of a block in each tile's way; or what else a fault needs to show.
-enum class Shape : std::uint8_t { kShared, kAlone, kWindow, kFp8 };
+enum class Shape : std::uint8_t { kShared, kAlone, kWindow, kFp8, kOnePlace };
 
 AttentionCase shape_of(Shape s) {
   AttentionCase c;
@@ -26,6 +27,10 @@ AttentionCase shape_of(Shape s) {
   c.workers = 2;
   if (s == Shape::kWindow) c.window = 40;
   if (s == Shape::kFp8) c.kv = KvType::kFp8;
+  if (s == Shape::kOnePlace) {
+    c.dim = 256;
+    c.block_shared_bytes = kLeastBlockShared;
+  }
   return c;
 }
 
@@ -55,6 +60,8 @@ std::vector<Mutant> mutants() {
       {"no barrier after the factors", D::kRace, Shape::kAlone, no_barrier("The factors are there")},
       {"no barrier before the count", D::kRace, Shape::kShared, no_barrier("All of this block's splits")},
       {"no barrier after the count", D::kRace, Shape::kShared, no_barrier("The count is there")},
+      {"V comes over K", D::kRace, Shape::kOnePlace, no_barrier("The maxima of all tiles")},
+      {"K comes over V", D::kRace, Shape::kOnePlace, no_barrier("V may be overwritten")},
       {"waits for too little of K", D::kPending, Shape::kShared, at(Seed::kWaitOneLess, "K of this stage", "cp_wait")},
       {"waits for too little of V", D::kPending, Shape::kShared, at(Seed::kWaitOneLess, "V has come", "cp_wait")},
       {"the count releases nothing", D::kRace, Shape::kShared, at(Seed::kNoRelease, "last_to_come", "publish_count")},
@@ -107,7 +114,7 @@ TEST(AttentionFaults, EachIsSeenByItsDetector) {
 }
 
 TEST(AttentionFaults, WithoutOneNobodySeesAnything) {
-  for (const Shape s : {Shape::kShared, Shape::kAlone, Shape::kWindow, Shape::kFp8}) {
+  for (const Shape s : {Shape::kShared, Shape::kAlone, Shape::kWindow, Shape::kFp8, Shape::kOnePlace}) {
     AttentionCase c = shape_of(s);
     c.count_sites = true;
     const AttentionResult r = run_attention(c);

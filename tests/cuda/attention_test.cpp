@@ -179,7 +179,8 @@ AttentionResult run_attention(const AttentionCase& c) {
   args.group = c.group;
   args.kv = memory.view;
   args.segments = uploaded(device, segments, "segments");
-  with_attention_shape(c.kv, c.dim, c.wide, [&]<class S>() {
+  with_attention_shape(c.kv, c.dim, c.wide, c.block_shared_bytes, [&]<class S>() {
+    result.shared_bytes = S::kSharedBytes;
     AttentionPlan plan;
     plan_attention({.segments = segments.data(),
                     .num_segments = static_cast<std::int32_t>(segments.size()),
@@ -382,6 +383,37 @@ TEST(Attention, NoScheduleChangesABit) {
       }
     }
   }
+}
+
+/// Where a block has 99 KiB of shared memory, K and V take turns in one place if they do not fit beside one another.
+TEST(Attention, IsTheSameWhereABlockHasLittleMemory) {
+  int turns = 0;
+  for (const KvType kv : {KvType::kF16, KvType::kBF16, KvType::kFp8}) {
+    for (const int dim : {64, 128, 256}) {
+      for (const bool wide : {false, true}) {
+        AttentionCase c;
+        c.kv = kv;
+        c.dim = dim;
+        c.wide = wide;
+        c.group = 3;
+        c.kv_heads = 2;
+        c.window = wide ? 0 : 150;
+        c.rows = {{1, 250, 9}, {2, 0, 1}, {3, 129, 2}, {4, 40, 0}};
+        c.schedule = {Order::kRandom, Order::kRandom, turns % 2 == 0 ? Copies::kLate : Copies::kEarly,
+                      static_cast<std::uint64_t>(dim)};
+        const AttentionResult usual = run_attention(c);
+        c.block_shared_bytes = kLeastBlockShared;
+        const AttentionResult little = run_attention(c);
+        SCOPED_TRACE(testing::Message() << name_of(kv) << " " << dim << (wide ? " wide" : " narrow"));
+        EXPECT_LE(little.shared_bytes, kLeastBlockShared);
+        EXPECT_EQ(little.text, "");
+        EXPECT_TRUE(little.counters_are_zero);
+        EXPECT_EQ(little.out, usual.out);
+        turns += little.shared_bytes < usual.shared_bytes ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_EQ(turns, 6) << "heads of 256 numbers, and many queries of 128, in 16 bits";
 }
 
 TEST(Attention, NoRowsIsNoWork) {

@@ -67,6 +67,7 @@ TEST_F(FakeDriverTest, SaysWhatTheDeviceIs) {
   EXPECT_EQ(info.name, "Fake GPU");
   EXPECT_EQ(info.major, 9);
   EXPECT_EQ(info.multiprocessors, 132);
+  EXPECT_EQ(info.block_shared_bytes, 232'448U);
   EXPECT_EQ(info.memory_bytes, std::size_t{1} << 30);
   EXPECT_EQ(info.driver_version, 12040);
 }

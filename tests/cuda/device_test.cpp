@@ -74,7 +74,7 @@ TEST(Kernel, HasTheSymbolOfTheDevicesCode) {
   EXPECT_STREQ(kernel<sample_kernel>().name, "_ZN4barg4cuda13sample_kernelENS0_10SampleArgsE");
   using Shape = NarrowAttention<KvType::kFp8, 128>;
   const Kernel& attention = kernel<attention_kernel<Shape>>();
-  EXPECT_STREQ(attention.name, "_ZN4barg4cuda16attention_kernelINS0_14AttentionShapeILNS0_6KvTypeE2ELi128ELi1ELi1EEEEEv"
+  EXPECT_STREQ(attention.name, "_ZN4barg4cuda16attention_kernelINS0_14AttentionShapeILNS0_6KvTypeE2ELi128ELi1ELi1ELb0EEEEEv"
                                "NS0_13AttentionArgsE");
   EXPECT_EQ(attention.params_bytes, sizeof(AttentionArgs));
   EXPECT_EQ(kernel_text(attention.name), "attention_kernel");

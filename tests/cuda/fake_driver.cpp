@@ -44,7 +44,12 @@ int cuDeviceGet(int* out, int which) { return *out = which + 40, 0; }
 int cuDeviceGetName(char* out, int size, int) { return std::strncpy(out, "Fake GPU", static_cast<std::size_t>(size)), 0; }
 int cuDeviceTotalMem_v2(std::size_t* out, int) { return *out = 1 << 30, 0; }
 int cuDeviceGetAttribute(int* out, int which, int device) {
-  *out = device != 40 ? -1 : which == cu::kAttributeMajor ? state.major : which == cu::kAttributeMinor ? state.minor : 132;
+  const int value = which == cu::kAttributeMajor             ? state.major
+                    : which == cu::kAttributeMinor           ? state.minor
+                    : which == cu::kAttributeMultiprocessors ? 132
+                    : which == cu::kAttributeBlockShared     ? 227 << 10
+                                                             : -1;
+  *out = device == 40 ? value : -1;
   return 0;
 }
 int cuDevicePrimaryCtxRetain(cu::Context* out, int) {

@@ -626,6 +626,31 @@ TEST(GemmPlan, SlicesAreTheMatrixsOwn) {
   EXPECT_EQ(plan_gemm({GemmFormat::kBF16, 4096, 4096, false, 1, 132}).grid, 256);
 }
 
+TEST(GemmPlan, ScratchIsThatOfEveryNumberOfRows) {
+  constexpr int kMost = 4096;
+  struct Shape {
+    int n, k;
+    bool gated;
+  };
+  for (const Shape& s : {Shape{6144, 4096, false}, {4096, 14336, false}, {14336, 4096, true}, {1024, 2048, false},
+                         {3072, 1024, true}, {1152, 896, false}, {3584, 18944, false}, {192, 512, false}, {64, 128, false}}) {
+    for (const int workers : {4, 108, 132, 148, 170, 188}) {
+      std::int64_t partial_bytes = 0, counters = 0;  // of up to so many rows
+      for (int rows = 1; rows <= kMost; ++rows) {
+        const GemmPlanParams p{GemmFormat::kBF16, s.n, s.k, s.gated, rows, workers};
+        const GemmPlan plan = plan_gemm(p);
+        partial_bytes = std::max(partial_bytes, plan.partial_bytes);
+        const int behind = std::max(gemm_norm_counters(plan), gemm_rope_counters(plan, s.n / 64, 0));
+        counters = std::max<std::int64_t>(counters, plan.counters + (gemm_has_behind(plan) ? behind : 0));
+        if (rows > 200 && rows % 128 != 0) continue;
+        const GemmScratch scratch = gemm_scratch(p);
+        EXPECT_EQ(scratch.partial_bytes, partial_bytes) << s.n << " x " << s.k << ", " << rows << " rows, " << workers;
+        EXPECT_GE(scratch.counters, counters) << s.n << " x " << s.k << ", " << rows << " rows, " << workers;
+      }
+    }
+  }
+}
+
 /// No line is excepted. Repacking is not counted: it gathers bytes, while a bus that is a hundred times slower brings them.
 TEST(GemmLint, ReadsEachWeightOnceAndWideAccessesStayWide) {
   for (const auto& [format, type] : kPairs) {

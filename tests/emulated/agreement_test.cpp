@@ -97,7 +97,7 @@ class DeviceDecoder {
     model::Workspace space(workspace_->data(), workspace_->size());
     if (!measured_) {
       queue_->begin_measure();
-      for (const std::int32_t rows : {1, 8, 64, kRows}) measure(rows, space);
+      measure(kRows, space);
       expect_ok(queue_->reserve());
       measured_ = true;
     }

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "emulated/emulated_kit.h"
+#include "emulated/hung_device.h"
 #include "support/engine_client.h"
 #include "support/eventually.h"
 
@@ -143,6 +144,40 @@ TEST_F(CudaDevices, ALibraryHasItsOwnNumericsAndKeysOrIsMissed) {
   EXPECT_EQ(missed.error().param, "runtime.invariant");
 }
 
+// A step's arrays, with whatever is counted again for penalties, fit the memory of batches or get more, whatever its size.
+TEST_F(CudaDevices, AStepThatFillsTheMemoryOfBatchesGetsMore) {
+  Request r = short_request();
+  r.sampling.repetition_penalty = 1.3F;
+  r.sampling.max_tokens = 2;
+  std::optional<std::vector<TokenId>> first;
+  for (std::size_t bytes = 256; bytes <= 1600; bytes += 32) {
+    runtime::LoadOptions how = with({});
+    how.cuda_batch_bytes = bytes;
+    how.cuda_graphs = false;
+    auto loaded = load(how);
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    auto engine = engine::make_engine(config_, std::move(loaded->runner), kEmulatedClock);
+    EngineClient client(**engine);
+    const Answer a = client.run(r);
+    ASSERT_FALSE(a.error) << bytes << ": " << a.error->message;
+    if (!first) first = a.ids();
+    EXPECT_EQ(a.ids(), *first) << bytes;
+  }
+}
+
+TEST_F(CudaDevices, ABlocksSharedMemoryDecidesWhatItServes) {
+  config_.runtime.device = "auto";
+  const auto little = load(with({.block_shared_bytes = 99 << 10}));
+  ASSERT_TRUE(little) << little.error().message;
+  EXPECT_EQ(little->device, "emulated");
+  const auto less = load(with({.block_shared_bytes = 48 << 10}));
+  ASSERT_TRUE(less) << less.error().message;
+  EXPECT_TRUE(less->device.starts_with("cpu-")) << less->device;
+  ASSERT_FALSE(less->plan.notes.empty());
+  EXPECT_NE(less->plan.notes.back().find("need more shared memory than the 49152 bytes"), std::string::npos)
+      << less->plan.notes.back();
+}
+
 TEST_F(CudaDevices, TooLittleMemoryIsSaidBeforeAnythingIsLoaded) {
   const auto loaded = load(with({.memory_bytes = 600'000}));
   ASSERT_FALSE(loaded);
@@ -210,6 +245,33 @@ TEST_F(CudaDevices, NotANumberIsItsOwnRequestsAlone) {
   EXPECT_EQ(client.wait(third)[0].ids(), alone.ids());
   EXPECT_FALSE((*engine)->failed());
   EXPECT_EQ((*engine)->metrics().corrupted_requests, 1U);
+}
+
+TEST_F(CudaDevices, ADriverThatDoesNotAnswerIsALostDevice) {
+  const auto hang = std::make_shared<Hang>();
+  runtime::LoadOptions how;
+  how.open_device = [&](std::unique_ptr<cuda::Device>& to) {
+    to = std::make_unique<HungDevice>(hang);
+    return Status{};
+  };
+  how.step_limit = std::chrono::milliseconds(0);
+  auto loaded = load(how);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  std::string why;
+  auto engine = engine::make_engine(config_, std::move(loaded->runner), kEmulatedClock,
+                                    {.lost = [&](const Error& e) { why = e.message; }});
+  EngineClient client(**engine);
+  hang->hang();
+  const RequestId first = client.submit(short_request()), second = client.submit(short_request());
+  for (const RequestId id : {first, second}) {
+    const Answer a = client.wait(id)[0];
+    ASSERT_TRUE(a.error);
+    EXPECT_EQ(a.error->code, ErrorCode::kUnavailable);
+  }
+  EXPECT_TRUE((*engine)->failed());
+  hang->let_go();  // else nobody could join the device thread
+  engine->reset();
+  EXPECT_EQ(why, "the CUDA device failed: its driver does not answer");
 }
 
 TEST_F(CudaDevices, AStepThatDoesNotEndInTimeIsALostDevice) {

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <memory>
 #include <sstream>
 #include <thread>
 
@@ -14,6 +16,7 @@
 #include "cli/exit_codes.h"
 #include "cli/http_client.h"
 #include "emulated/emulated_kit.h"
+#include "emulated/hung_device.h"
 #include "support/eventually.h"
 
 namespace barg::test {
@@ -45,49 +48,75 @@ class ServeOnLostDevice : public ::testing::Test {
     const auto answer = ask("GET", path);
     return answer ? answer->status : 0;
   }
-  /// `barg serve` until it ends; what it says goes to `said`.
-  int serve(std::ostringstream& said) const {
+  /// `barg serve` until it ends, on what `open` gives; what it says goes to `said`.
+  int serve(std::ostringstream& said, const runtime::OpenDevice& open) const {
     const std::vector<std::string> args{"serve",          "--model", model_, "--host", "127.0.0.1", "--port", port_,
                                         "--device",       "cuda",    "--max-model-len", "256",
                                         "--kv-cache-memory-bytes", "4MiB"};
     std::istringstream nothing;
     cli::Io io{.in = nothing, .out = said, .err = said};
-    return cli::run(args, {{"HOME", dir_.path()}}, io, [this](std::unique_ptr<cuda::Device>& to) {
-      auto device = cuda::EmulatedDevice::create({});
-      // From when `lost_` says it, attention reads where nothing is: the checker reports it, and the device is lost.
-      device->machine().set_fault({.kind = emu::Fault::Kind::kValue, .name = "attention.swizzle",
-                                   .value = [this](double x) { return lost_ ? x + 1e6 : x; }});
-      to = std::move(device);
-      return cuda::Status{};
+    return cli::run(args, {{"HOME", dir_.path()}}, io, open);
+  }
+  struct Seen {
+    Result<cli::ClientResponse> before, after;
+    int code = 0;
+    std::string said;
+  };
+  /// One request before lose() and one after it.
+  Seen see(const runtime::OpenDevice& open, const std::function<void()>& lose) const {
+    Seen seen{.before = fail(ErrorCode::kInternal, "never asked"), .after = fail(ErrorCode::kInternal, "never asked"), .said = {}};
+    std::ostringstream said;
+    std::thread client([&] {
+      EXPECT_TRUE(eventually([&] { return status("/readyz") == 200; }));
+      seen.before = ask("POST", "/v1/completions", kBody);
+      lose();
+      seen.after = ask("POST", "/v1/completions", kBody);
     });
+    seen.code = serve(said, open);
+    client.join();
+    seen.said = said.str();
+    return seen;
+  }
+  static void expect_lost(const Seen& seen, const std::string& why) {
+    ASSERT_TRUE(seen.before) << seen.before.error().message << seen.said;
+    EXPECT_EQ(seen.before->status, 200) << seen.before->body;
+    ASSERT_TRUE(seen.after) << seen.after.error().message << seen.said;
+    EXPECT_EQ(seen.after->status, 503) << seen.after->body;
+    EXPECT_NE(seen.after->body.find("the engine has stopped after a device error"), std::string::npos) << seen.after->body;
+    EXPECT_EQ(seen.code, cli::kExitDeviceLost);
+    EXPECT_EQ(seen.code, 70) << "what docs/cuda.md promises a supervisor";
+    EXPECT_NE(seen.said.find("error: the CUDA device failed: " + why), std::string::npos) << seen.said;
   }
 
+  static constexpr const char* kBody =
+      R"({"prompt": [3, 4, 5, 6, 7], "max_tokens": 4, "temperature": 0, "ignore_eos": true})";
   TempDir dir_;
   std::string model_, port_;
-  mutable std::atomic<bool> lost_ = false;
 };
 
-constexpr const char* kBody = R"({"prompt": [3, 4, 5, 6, 7], "max_tokens": 4, "temperature": 0, "ignore_eos": true})";
-
 TEST_F(ServeOnLostDevice, EveryRequestHasAnErrorAndTheProcessEndsWithACodeOfItsOwn) {
-  std::ostringstream said;
-  Result<cli::ClientResponse> before = fail(ErrorCode::kInternal, "never asked"), after = before;
-  std::thread client([&] {
-    EXPECT_TRUE(eventually([&] { return status("/readyz") == 200; }));
-    before = ask("POST", "/v1/completions", kBody);
-    lost_ = true;
-    after = ask("POST", "/v1/completions", kBody);
-  });
-  const int code = serve(said);
-  client.join();
-  ASSERT_TRUE(before) << before.error().message << said.str();
-  EXPECT_EQ(before->status, 200) << before->body;
-  ASSERT_TRUE(after) << after.error().message << said.str();
-  EXPECT_EQ(after->status, 503) << after->body;
-  EXPECT_NE(after->body.find("the engine has stopped after a device error"), std::string::npos) << after->body;
-  EXPECT_EQ(code, cli::kExitDeviceLost);
-  EXPECT_EQ(code, 70) << "what docs/cuda.md promises a supervisor";
-  EXPECT_NE(said.str().find("error: the CUDA device failed: attention_kernel: outside"), std::string::npos) << said.str();
+  std::atomic<bool> lost = false;
+  const auto open = [&](std::unique_ptr<cuda::Device>& to) {
+    auto device = cuda::EmulatedDevice::create({});
+    // From when `lost` says it, attention reads where nothing is: the checker reports it, and the device is lost.
+    device->machine().set_fault({.kind = emu::Fault::Kind::kValue,
+                                 .name = "attention.swizzle",
+                                 .value = [&](double x) { return lost ? x + 1e6 : x; }});
+    to = std::move(device);
+    return cuda::Status{};
+  };
+  expect_lost(see(open, [&] { lost = true; }), "attention_kernel: outside");
+}
+
+TEST_F(ServeOnLostDevice, ADriverThatDoesNotAnswerHoldsNobody) {
+  if (std::getenv("BARG_TEST_LONG") == nullptr) GTEST_SKIP() << "skipped: long, see scripts/test --full";  // a step's limit
+  const auto hang = std::make_shared<Hang>();
+  const auto open = [&](std::unique_ptr<cuda::Device>& to) {
+    to = std::make_unique<HungDevice>(hang);
+    return cuda::Status{};
+  };
+  expect_lost(see(open, [&] { hang->hang(); }), "its driver does not answer");
+  hang->let_go();
 }
 
 }  // namespace
