@@ -52,6 +52,15 @@ struct SequenceState {
   bool bad = false;                  ///< a choice failed: what later steps compute is not used
 };
 
+/// Where what a step chooses lies, on the device and in a slot: [rows] each.
+struct OutLayout {
+  explicit OutLayout(std::size_t rows)
+      : top_ids(rows * sizeof(cuda::SampledToken)),
+        top_logprobs(top_ids + rows * cuda::kMaxTopLogprobs * sizeof(TokenId)),
+        bytes(top_logprobs + rows * cuda::kMaxTopLogprobs * sizeof(float)) {}
+  std::size_t top_ids, top_logprobs, bytes;
+};
+
 /// Of one row of logits, on its way back.
 struct Returned {
   SequenceState* state;
@@ -59,12 +68,19 @@ struct Returned {
   std::int32_t output_index = 0;
   bool used = false;  ///< chosen, or scored
   bool forced_for_length = false;
+
+  /// How many of the best tokens it tells beside its own; nothing: no log-probabilities at all.
+  std::optional<std::int32_t> top() const {
+    const SamplingParams& p = state->sampler.request().sampling;
+    return row.sample ? p.logprobs : p.prompt_logprobs;
+  }
 };
 
 struct Flight {
   sched::StepPlan plan;
   sched::StepResult result;
   std::vector<Returned> rows;
+  OutLayout out = OutLayout(0);
   std::size_t slot = 0;
   double issued = 0;
 };
@@ -105,15 +121,6 @@ class PartsOnDevice final : public KvAccess {
   std::vector<std::uint64_t> part_bytes_;
 };
 
-/// Where what a step chooses lies, on the device and in a slot: [rows] each.
-struct OutLayout {
-  explicit OutLayout(std::size_t rows)
-      : top_ids(rows * sizeof(cuda::SampledToken)),
-        top_logprobs(top_ids + rows * cuda::kMaxTopLogprobs * sizeof(TokenId)),
-        bytes(top_logprobs + rows * cuda::kMaxTopLogprobs * sizeof(float)) {}
-  std::size_t top_ids, top_logprobs, bytes;
-};
-
 }  // namespace
 
 struct CudaRunner::Impl {
@@ -124,7 +131,7 @@ struct CudaRunner::Impl {
         hidden_size(parts.decoder->spec().hidden),
         logits_stride((std::int64_t{parts.decoder->spec().vocab_rows} + 3) / 4 * 4),
         logits_rows(std::min(kLogitsRows, parts.plan.max_rows)),
-        out_layout(static_cast<std::size_t>(parts.plan.max_rows)),
+        most_out(static_cast<std::size_t>(parts.plan.max_rows)),
         batch({.kv_dtype = parts.plan.kv_dtype,
                .num_q_heads = parts.decoder->spec().num_q_heads,
                .workers = parts.device->info().multiprocessors,
@@ -168,7 +175,7 @@ struct CudaRunner::Impl {
   cuda::Queue& queue;
   const std::int64_t hidden_size, logits_stride;
   const std::int32_t logits_rows;
-  const OutLayout out_layout;
+  const OutLayout most_out;
 
   // The device's memory.
   cuda::DeviceArena scratch, batch_memory;
@@ -219,7 +226,7 @@ Status CudaRunner::Impl::allocate() {
   const std::size_t logits_bytes = static_cast<std::size_t>(logits_rows) * static_cast<std::size_t>(logits_stride) * sizeof(float);
   const std::size_t places_bytes = kPlaces * sizeof(TokenId);
   std::size_t all = 0;
-  for (const std::size_t n : {work, states_bytes, logits_bytes, logits_bytes, places_bytes, out_layout.bytes})
+  for (const std::size_t n : {work, states_bytes, logits_bytes, logits_bytes, places_bytes, most_out.bytes})
     all += cuda::DeviceArena::part_bytes(n);
   Status status = cuda::DeviceArena::create(device, all, "activations", scratch);
   if (!status.ok()) return status;
@@ -228,7 +235,7 @@ Status CudaRunner::Impl::allocate() {
   logits = reinterpret_cast<float*>(scratch.take(logits_bytes));
   adjusted = reinterpret_cast<float*>(scratch.take(logits_bytes));
   places = reinterpret_cast<TokenId*>(scratch.take(places_bytes));
-  out = scratch.take(out_layout.bytes);
+  out = scratch.take(most_out.bytes);
   // Rows that fill up a bucket are computed from what happens to lie there.
   status = device.fill(queue.id(), begin, 0, all);
   queue.set_previous_ids(places);
@@ -236,7 +243,7 @@ Status CudaRunner::Impl::allocate() {
   if (status.ok()) status = cuda::PinnedBuffer::create(device, static_cast<std::size_t>(*largest), part);
   if (status.ok()) status = device.create_stream(copies);
   for (Slot& slot : slots) {
-    if (status.ok()) status = cuda::PinnedBuffer::create(device, out_layout.bytes, slot.out);
+    if (status.ok()) status = cuda::PinnedBuffer::create(device, most_out.bytes, slot.out);
     if (status.ok()) status = device.create_event(slot.done);
   }
   return status.ok() ? allocate_batches(parts.batch_bytes) : status;
@@ -459,6 +466,7 @@ void CudaRunner::Impl::compute(const model::ForwardBatch& staged_batch, const cu
   model::Workspace space(workspace, parts.decoder->workspace_bytes(parts.plan.max_rows));
   parts.decoder->forward(staged_batch, space, hidden);
   const auto wanted = static_cast<std::int32_t>(staged_batch.wanted.size());
+  const OutLayout layout(staged_batch.wanted.size());
   for (std::int32_t first = 0; first < wanted; first += logits_rows) {
     const std::int32_t rows = std::min(wanted - first, logits_rows);
     parts.decoder->logits(hidden + first * hidden_size, rows, space, logits, nullptr, logits_stride);
@@ -469,9 +477,9 @@ void CudaRunner::Impl::compute(const model::ForwardBatch& staged_batch, const cu
         .scratch = adjusted,
         .rows = samples + first,
         .out = reinterpret_cast<cuda::SampledToken*>(out) + first,
-        .top_ids = reinterpret_cast<TokenId*>(out + out_layout.top_ids) + std::int64_t{first} * cuda::kMaxTopLogprobs,
+        .top_ids = reinterpret_cast<TokenId*>(out + layout.top_ids) + std::int64_t{first} * cuda::kMaxTopLogprobs,
         .top_logprobs =
-            reinterpret_cast<float*>(out + out_layout.top_logprobs) + std::int64_t{first} * cuda::kMaxTopLogprobs};
+            reinterpret_cast<float*>(out + layout.top_logprobs) + std::int64_t{first} * cuda::kMaxTopLogprobs};
     cuda::launch_sample(queue, rows, args);
   }
   queue.flush();
@@ -517,7 +525,10 @@ void CudaRunner::Impl::issue(Flight& flight) {
   else
     compute(step, samples);
   if (queue.stopped()) return;
-  if (!flight.rows.empty()) queue.note(device.download(queue.id(), slot.out.data(), out, out_layout.bytes));
+  flight.out = OutLayout(step.wanted.size());
+  const bool tops = std::any_of(flight.rows.begin(), flight.rows.end(), [](const Returned& r) { return r.top().value_or(0) > 0; });
+  const std::size_t bytes = tops ? flight.out.bytes : flight.out.top_ids;
+  if (!flight.rows.empty()) queue.note(device.download(queue.id(), slot.out.data(), out, bytes));
   queue.note(device.record(queue.id(), slot.done));
 }
 
@@ -570,14 +581,13 @@ void CudaRunner::Impl::read_row(const Flight& flight, std::size_t index, const R
     row.state->bad = true;
     return;
   }
-  const SamplingParams& p = row.state->sampler.request().sampling;
-  const std::optional<std::int32_t> top = row.row.sample ? p.logprobs : p.prompt_logprobs;
+  const std::optional<std::int32_t> top = row.top();
   std::optional<TokenLogprobs> logprobs;
   if (top) {
     logprobs = TokenLogprobs{.id = token.id, .logprob = token.logprob, .rank = token.rank, .top = {}};
     const std::size_t at = index * cuda::kMaxTopLogprobs;
-    const auto* const ids = reinterpret_cast<const TokenId*>(data + out_layout.top_ids) + at;
-    const auto* const values = reinterpret_cast<const float*>(data + out_layout.top_logprobs) + at;
+    const auto* const ids = reinterpret_cast<const TokenId*>(data + flight.out.top_ids) + at;
+    const auto* const values = reinterpret_cast<const float*>(data + flight.out.top_logprobs) + at;
     for (std::int32_t t = 0; t < std::min(*top, parts.info.vocab_size); ++t) logprobs->top.push_back({ids[t], values[t]});
   }
   if (!row.row.sample) return to.prompt_logprobs.push_back(std::move(*logprobs));

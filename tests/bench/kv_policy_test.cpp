@@ -9,7 +9,7 @@
 #include "support/data.h"
 #include "trace_of.h"
 
-namespace barg::bench {
+namespace barg::bench::kv_policy_test {
 namespace {
 
 using testing::trace_of;
@@ -167,4 +167,4 @@ TEST(KvPolicy, TheConversationTraceMeetsItsBars) {
 }
 
 }  // namespace
-}  // namespace barg::bench
+}  // namespace barg::bench::kv_policy_test

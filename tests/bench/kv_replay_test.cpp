@@ -15,7 +15,7 @@
 #include "scripted_server.h"
 #include "support/temp_dir.h"
 
-namespace barg::bench {
+namespace barg::bench::kv_replay_test {
 namespace {
 
 using testing::good_answer;
@@ -334,4 +334,4 @@ TEST(KvReplay, IdsAreReadUpToWhatIsNone) {
 }
 
 }  // namespace
-}  // namespace barg::bench
+}  // namespace barg::bench::kv_replay_test

@@ -13,7 +13,7 @@
 #include "support/temp_dir.h"
 #include "trace_of.h"
 
-namespace barg::bench {
+namespace barg::bench::kv_trace_test {
 namespace {
 
 using testing::trace_of;
@@ -184,4 +184,4 @@ TEST(KvTrace, TheOptimumOfTheReferenceTraces) {
 }
 
 }  // namespace
-}  // namespace barg::bench
+}  // namespace barg::bench::kv_trace_test

@@ -9,7 +9,7 @@
 #include "bench/model_output.h"
 #include "support/data.h"
 
-namespace barg::bench {
+namespace barg::bench::model_test {
 namespace {
 
 ModelBenchOptions tiny(const std::string& model) {
@@ -182,4 +182,4 @@ TEST(ModelWork, CountsWhatAStepMovesAndComputes) {
 }
 
 }  // namespace
-}  // namespace barg::bench
+}  // namespace barg::bench::model_test

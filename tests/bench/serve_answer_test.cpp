@@ -4,7 +4,7 @@
 #include "bench/serve_answer.h"
 #include "scripted_server.h"
 
-namespace barg::bench {
+namespace barg::bench::serve_answer_test {
 namespace {
 
 using testing::chunk;
@@ -167,4 +167,4 @@ TEST(ServeAnswer, AKeyIsNeverFoundInsideAText) {
 }
 
 }  // namespace
-}  // namespace barg::bench
+}  // namespace barg::bench::serve_answer_test

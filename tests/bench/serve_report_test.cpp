@@ -16,7 +16,7 @@
 #include "bench/svg_chart.h"
 #include "support/temp_dir.h"
 
-namespace barg::bench {
+namespace barg::bench::serve_report_test {
 namespace {
 
 // Piece k at 100 + 10 k ms; sent 4 ms late.
@@ -224,4 +224,4 @@ TEST(ServeReport, EnergyComesFromPackagesAndSurvivesAWrap) {
 }
 
 }  // namespace
-}  // namespace barg::bench
+}  // namespace barg::bench::serve_report_test

@@ -15,7 +15,7 @@
 #include "scripted_server.h"
 #include "support/temp_dir.h"
 
-namespace barg::bench {
+namespace barg::bench::serve_test {
 namespace {
 
 using testing::chunk;
@@ -411,4 +411,4 @@ TEST(ServeBench, ADurationEndsAClosedLoop) {
 }
 
 }  // namespace
-}  // namespace barg::bench
+}  // namespace barg::bench::serve_test

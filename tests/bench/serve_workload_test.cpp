@@ -10,7 +10,7 @@
 #include "bench/serve_workload.h"
 #include "support/temp_dir.h"
 
-namespace barg::bench {
+namespace barg::bench::serve_workload_test {
 namespace {
 
 std::unique_ptr<Workload> open(const ServeWorkload& options) {
@@ -190,4 +190,4 @@ TEST(ServeWorkload, ArrivalsHaveTheRateAndTheSpread) {
 }
 
 }  // namespace
-}  // namespace barg::bench
+}  // namespace barg::bench::serve_workload_test

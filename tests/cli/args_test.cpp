@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace barg::cli {
+namespace barg::cli::args_test {
 namespace {
 
 constexpr CommandFlag kFlags[] = {{"--now", "TIME", "."}, {"--fast", "", "."}};
@@ -68,4 +68,4 @@ TEST(Args, AnArgumentMayBeTheModel) {
 }
 
 }  // namespace
-}  // namespace barg::cli
+}  // namespace barg::cli::args_test

@@ -12,7 +12,7 @@
 #include "support/data.h"
 #include "support/temp_dir.h"
 
-namespace barg::cli {
+namespace barg::cli::bench_kv_test {
 namespace {
 
 using bench::testing::good_answer;
@@ -231,4 +231,4 @@ TEST(BenchKv, AnEngineInThisProcessWithTiers) {
 }
 
 }  // namespace
-}  // namespace barg::cli
+}  // namespace barg::cli::bench_kv_test

@@ -6,7 +6,7 @@
 #include "cli/args.h"
 #include "cli/bench_serve.h"
 
-namespace barg::cli {
+namespace barg::cli::bench_serve_test {
 namespace {
 
 Result<bench::ServeOptions> options(const std::vector<std::string>& args) {
@@ -97,4 +97,4 @@ TEST(BenchServe, ObjectivesPricesAndBodies) {
 }
 
 }  // namespace
-}  // namespace barg::cli
+}  // namespace barg::cli::bench_serve_test

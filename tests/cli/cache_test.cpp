@@ -13,7 +13,7 @@
 #include "store/segment_format.h"
 #include "support/temp_dir.h"
 
-namespace barg::cli {
+namespace barg::cli::cache_test {
 namespace {
 
 struct Done {
@@ -146,4 +146,4 @@ TEST(Cache, GcDropsWhatItIsTold) {
 }
 
 }  // namespace
-}  // namespace barg::cli
+}  // namespace barg::cli::cache_test

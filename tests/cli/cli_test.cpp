@@ -18,7 +18,7 @@
 #include "support/data.h"
 #include "support/temp_dir.h"
 
-namespace barg::cli {
+namespace barg::cli::cli_test {
 namespace {
 
 struct Done {
@@ -354,4 +354,4 @@ TEST(Cli, ModelNamesComeFromPaths) {
 }
 
 }  // namespace
-}  // namespace barg::cli
+}  // namespace barg::cli::cli_test

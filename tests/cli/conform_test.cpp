@@ -10,7 +10,7 @@
 #include "conform/fake_server.h"
 #include "support/temp_dir.h"
 
-namespace barg::cli {
+namespace barg::cli::conform_test {
 namespace {
 
 using conform::testing::Asked;
@@ -88,4 +88,4 @@ TEST(Conform, TheReportIsAFile) {
 }
 
 }  // namespace
-}  // namespace barg::cli
+}  // namespace barg::cli::conform_test

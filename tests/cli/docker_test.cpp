@@ -14,7 +14,7 @@
 #include "cli/args.h"
 #include "cli/cli.h"
 
-namespace barg::cli {
+namespace barg::cli::docker_test {
 namespace {
 
 const std::filesystem::path kRoot = BARG_SOURCE_DIR;
@@ -195,4 +195,4 @@ TEST(Docker, ComposeClientParsesTheFile) {
 }
 
 }  // namespace
-}  // namespace barg::cli
+}  // namespace barg::cli::docker_test

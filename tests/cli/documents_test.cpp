@@ -19,7 +19,7 @@
 #include "server/openapi.h"
 #include "support/temp_dir.h"
 
-namespace barg::cli {
+namespace barg::cli::documents_test {
 namespace {
 
 const std::filesystem::path kRoot = BARG_SOURCE_DIR;
@@ -208,4 +208,4 @@ TEST(Documents, TheDesignPageNamesEveryFolder) {
 }
 
 }  // namespace
-}  // namespace barg::cli
+}  // namespace barg::cli::documents_test

@@ -7,7 +7,7 @@
 #include "cli/exit_codes.h"
 #include "support/temp_dir.h"
 
-namespace barg::cli {
+namespace barg::cli::grammar_test {
 namespace {
 
 struct Done {
@@ -100,4 +100,4 @@ TEST_F(GrammarCommand, FilesThatCannotBeReadAreErrors) {
 }
 
 }  // namespace
-}  // namespace barg::cli
+}  // namespace barg::cli::grammar_test

@@ -9,7 +9,7 @@
 
 #include "cli/sse_reader.h"
 
-namespace barg::cli {
+namespace barg::cli::http_client_test {
 namespace {
 
 // Accepts one connection, reads the request's head, answers with fixed bytes and closes.
@@ -128,4 +128,4 @@ TEST(HttpClient, Urls) {
 }
 
 }  // namespace
-}  // namespace barg::cli
+}  // namespace barg::cli::http_client_test

@@ -15,7 +15,7 @@
 #include "support/data.h"
 #include "support/temp_dir.h"
 
-namespace barg::cli {
+namespace barg::cli::replay_test {
 namespace {
 
 struct Done {
@@ -175,4 +175,4 @@ TEST_F(Replay, TheServerMayBeGoneOrRefuse) {
 }
 
 }  // namespace
-}  // namespace barg::cli
+}  // namespace barg::cli::replay_test

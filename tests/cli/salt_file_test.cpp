@@ -11,7 +11,7 @@
 
 #include "support/temp_dir.h"
 
-namespace barg::cli {
+namespace barg::cli::salt_file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -87,4 +87,4 @@ TEST(SaltFile, RefusalsNameTheFile) {
 }
 
 }  // namespace
-}  // namespace barg::cli
+}  // namespace barg::cli::salt_file_test

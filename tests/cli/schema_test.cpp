@@ -8,7 +8,7 @@
 
 #include "cli/values.h"
 
-namespace barg::cli {
+namespace barg::cli::schema_test {
 namespace {
 
 // Counts the fields of an aggregate: the most initialisers it takes. Any converts to every field type.
@@ -118,4 +118,4 @@ TEST(Schema, NearestFindsTyposAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace barg::cli
+}  // namespace barg::cli::schema_test

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <string>
 
+namespace barg::cli::scripts_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -170,3 +171,4 @@ TEST_F(Scripts, TheBuildFailsWithOneSentence) {
 }
 
 }  // namespace
+}  // namespace barg::cli::scripts_test

@@ -9,7 +9,7 @@
 #include "base/env.h"
 #include "support/temp_dir.h"
 
-namespace barg::cli {
+namespace barg::cli::settings_test {
 namespace {
 
 class SettingsTest : public testing::Test {
@@ -289,4 +289,4 @@ TEST_F(SettingsTest, DamagedFilesNeverCrash) {
 }
 
 }  // namespace
-}  // namespace barg::cli
+}  // namespace barg::cli::settings_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace barg::cli {
+namespace barg::cli::values_test {
 namespace {
 
 const Option& option(const char* key) { return *find_key(key); }
@@ -147,4 +147,4 @@ TEST(Values, SizesForPeople) {
 }
 
 }  // namespace
-}  // namespace barg::cli
+}  // namespace barg::cli::values_test

@@ -6,7 +6,7 @@
 #include "conform/fake_server.h"
 #include "conform/run.h"
 
-namespace barg::conform {
+namespace barg::conform::rules_test {
 namespace {
 
 using testing::Asked;
@@ -627,4 +627,4 @@ TEST(ConformRules, NothingIsComparedWhereAnswersDiffer) {
 }
 
 }  // namespace
-}  // namespace barg::conform
+}  // namespace barg::conform::rules_test

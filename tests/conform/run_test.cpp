@@ -6,7 +6,7 @@
 #include "conform/fake_server.h"
 #include "conform/look.h"
 
-namespace barg::conform {
+namespace barg::conform::run_test {
 namespace {
 
 using testing::Asked;
@@ -120,4 +120,4 @@ TEST(ConformRun, NonsenseIsSurvived) {
 }
 
 }  // namespace
-}  // namespace barg::conform
+}  // namespace barg::conform::run_test

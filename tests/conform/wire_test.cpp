@@ -8,7 +8,7 @@
 #include "conform/sse.h"
 #include "conform/stream_view.h"
 
-namespace barg::conform {
+namespace barg::conform::wire_test {
 namespace {
 
 using End = Exchange::End;
@@ -190,4 +190,4 @@ TEST(Look, PathsAndWhatIsShown) {
 }
 
 }  // namespace
-}  // namespace barg::conform
+}  // namespace barg::conform::wire_test

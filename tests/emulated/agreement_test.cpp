@@ -13,7 +13,7 @@
 #include "runtime/cuda_memory.h"
 #include "runtime/kv_memory.h"
 
-namespace barg::test {
+namespace barg::test::agreement_test {
 namespace {
 
 using cuda::Status;
@@ -307,4 +307,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::agreement_test

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace barg::runtime {
+namespace barg::runtime::batch_test {
 namespace {
 
 TEST(CudaBatch, SaysWhenTheMemoryIsTooSmall) {
@@ -43,4 +43,4 @@ TEST(CudaBatch, SaysWhenTheMemoryIsTooSmall) {
 }
 
 }  // namespace
-}  // namespace barg::runtime
+}  // namespace barg::runtime::batch_test

@@ -8,7 +8,7 @@
 #include "support/engine_client.h"
 #include "support/eventually.h"
 
-namespace barg::test {
+namespace barg::test::device_test {
 namespace {
 
 using cuda::Status;
@@ -291,4 +291,4 @@ TEST_F(CudaDevices, AStepThatDoesNotEndInTimeIsALostDevice) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::device_test

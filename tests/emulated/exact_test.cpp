@@ -7,7 +7,7 @@
 #include "emulated/emulated_kit.h"
 #include "support/exact_requests.h"
 
-namespace barg::test {
+namespace barg::test::exact_test {
 namespace {
 
 
@@ -143,4 +143,4 @@ INSTANTIATE_TEST_SUITE_P(Models, EmulatedExact,
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::exact_test

@@ -10,7 +10,7 @@
 #include "cuda/queue.h"
 #include "emulated/random_model.h"
 
-namespace barg::test {
+namespace barg::test::scratch_test {
 namespace {
 
 using cuda::Status;
@@ -107,4 +107,4 @@ TEST_F(Scratch, MoreThanWasMeasuredIsRefused) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::scratch_test

@@ -19,7 +19,7 @@
 #include "emulated/hung_device.h"
 #include "support/eventually.h"
 
-namespace barg::test {
+namespace barg::test::serve_test {
 namespace {
 
 /// Free a moment ago.
@@ -120,4 +120,4 @@ TEST_F(ServeOnLostDevice, ADriverThatDoesNotAnswerHoldsNobody) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::serve_test

@@ -7,7 +7,7 @@
 
 #include "engine/validate.h"
 
-namespace barg::engine {
+namespace barg::engine::admission_test {
 namespace {
 
 SchedulerOptions limits(std::int32_t requests, std::int64_t tokens) {
@@ -172,4 +172,4 @@ TEST(Validate, Length) {
 }
 
 }  // namespace
-}  // namespace barg::engine
+}  // namespace barg::engine::admission_test

@@ -10,7 +10,7 @@
 #include "support/engine_fake.h"
 #include "support/tiny_model.h"
 
-namespace barg::engine {
+namespace barg::engine::embedding_test {
 namespace {
 
 using test::Answer;
@@ -187,4 +187,4 @@ TEST(Embeddings, NumbersThatAreNoneFailOneRequest) {
 }
 
 }  // namespace
-}  // namespace barg::engine
+}  // namespace barg::engine::embedding_test

@@ -11,7 +11,7 @@
 #include "support/engine_fake.h"
 #include "support/token_language.h"
 
-namespace barg::engine {
+namespace barg::engine::engine_test {
 namespace {
 
 using test::Answer;
@@ -531,4 +531,4 @@ TEST(MakeEngine, RefusesValuesOutOfRange) {
 }
 
 }  // namespace
-}  // namespace barg::engine
+}  // namespace barg::engine::engine_test

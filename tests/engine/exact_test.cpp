@@ -12,7 +12,7 @@
 #include "support/exact_requests.h"
 #include "support/tiny_model.h"
 
-namespace barg::engine {
+namespace barg::engine::exact_test {
 namespace {
 
 using test::Answer;
@@ -407,4 +407,4 @@ INSTANTIATE_TEST_SUITE_P(Models, ExactDirectoryTest,
                          ::testing::Values(kLlama, kWindow, kExperts, kSinks, kLatent, kMamba), kName);
 
 }  // namespace
-}  // namespace barg::engine
+}  // namespace barg::engine::exact_test

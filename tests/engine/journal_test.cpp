@@ -14,7 +14,7 @@
 #include "support/engine_client.h"
 #include "support/engine_fake.h"
 
-namespace barg::engine {
+namespace barg::engine::journal_test {
 namespace {
 
 using test::EngineClient;
@@ -233,4 +233,4 @@ TEST(Journal, DigestSeesEveryField) {
 }
 
 }  // namespace
-}  // namespace barg::engine
+}  // namespace barg::engine::journal_test

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace barg {
+namespace barg::metrics_test {
 namespace {
 
 TEST(Histogram, BoundsAreInclusive) {
@@ -29,4 +29,4 @@ TEST(EngineMetrics, TokenBucketsAreOneTwoFive) {
 }
 
 }  // namespace
-}  // namespace barg
+}  // namespace barg::metrics_test

@@ -9,7 +9,7 @@
 #include "store/redis_support.h"
 #include "support/temp_dir.h"
 
-namespace barg::engine {
+namespace barg::engine::tiers_exact_test {
 namespace {
 
 using test::Answer;
@@ -100,7 +100,7 @@ class TiersExactTest : public ::testing::TestWithParam<Subject> {
 
   static std::vector<std::string> answers(const std::vector<Answer>& all) {
     std::vector<std::string> out;
-    for (const Answer& a : all) out.push_back(bits(a));
+    for (const Answer& a : all) out.push_back(answer_bits(a));
     return out;
   }
 
@@ -113,7 +113,7 @@ class TiersExactTest : public ::testing::TestWithParam<Subject> {
       const auto end = cuts_.begin() + static_cast<std::ptrdiff_t>(std::min(first + kAtOnce, cuts_.size()));
       const auto got = e.run({begin, end});
       for (std::size_t i = 0; i < got.size(); ++i) {
-        ASSERT_EQ(bits(got[i]), expected_[first + i]) << "request " << first + i;
+        ASSERT_EQ(answer_bits(got[i]), expected_[first + i]) << "request " << first + i;
         const auto& by = got[i].stats.cached_by_place;
         EXPECT_EQ(by[0] + by[1] + by[2] + by[3], got[i].stats.cached_tokens);
       }
@@ -205,4 +205,4 @@ INSTANTIATE_TEST_SUITE_P(All, TiersExactTest, ::testing::ValuesIn(kSubjects),
                          [](const auto& i) { return std::string(i.param.name); });
 
 }  // namespace
-}  // namespace barg::engine
+}  // namespace barg::engine::tiers_exact_test

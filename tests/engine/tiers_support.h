@@ -121,7 +121,7 @@ class TieredEngine {
 };
 
 /// Every float as its bits: equal iff the answers are.
-inline std::string bits(const Answer& a) {
+inline std::string answer_bits(const Answer& a) {
   std::string out = std::to_string(static_cast<int>(a.finish)) + "|";
   for (const auto& t : a.tokens) {
     out += std::to_string(t.id);

@@ -14,7 +14,7 @@
 #include "support/memory_tier.h"
 #include "support/temp_dir.h"
 
-namespace barg::engine {
+namespace barg::engine::tiers_test {
 namespace {
 
 using test::Answer;
@@ -31,7 +31,7 @@ class TiersTest : public ::testing::Test {
     Config cold = config();
     cold.kv.memory_bytes = 16 << 20;
     cold.kv.enable_prefix_caching = false;
-    for (const Answer& a : TieredEngine(cold).run(requests_)) expected_.push_back(bits(a));
+    for (const Answer& a : TieredEngine(cold).run(requests_)) expected_.push_back(answer_bits(a));
   }
   /// A pool of about two prompts.
   Config config(const char* restore = "reload") const {
@@ -68,7 +68,7 @@ class TiersTest : public ::testing::Test {
       std::vector<RequestId> ids;
       for (const std::size_t i : order) ids.push_back(e.client->submit(requests_[i]));
       for (std::size_t i = 0; i < ids.size(); ++i) {
-        EXPECT_EQ(bits(e.client->wait(ids[i])[0]), expected_[order[i]]) << "request " << order[i];
+        EXPECT_EQ(answer_bits(e.client->wait(ids[i])[0]), expected_[order[i]]) << "request " << order[i];
       }
     }
     const auto m = e.engine->metrics();
@@ -237,7 +237,7 @@ TEST_F(TiersTest, StormOfCancelsWhileBlocksAreLoaded) {
       }
       if (rng.below(8) == 0) e.client->wait(kept.empty() ? id : kept.back().first);
     }
-    for (const auto& [id, which] : kept) EXPECT_EQ(bits(e.client->wait(id)[0]), expected_[which]);
+    for (const auto& [id, which] : kept) EXPECT_EQ(answer_bits(e.client->wait(id)[0]), expected_[which]);
     for (const RequestId id : gone) e.client->wait(id);
     const auto m = e.engine->metrics();
     EXPECT_GT(m.tiers.restore.loads, 0U);
@@ -273,8 +273,8 @@ TEST_F(TiersTest, PinnedPromptsOutliveOthers) {
   e.run({pinned, plain});
   for (int i = 0; i < 30; ++i) e.run({test::request_for(test::random_prompt(rng, 200), 1)});
   const auto got = e.run({pinned, plain});
-  EXPECT_EQ(bits(got[0]), expected_[0]);
-  EXPECT_EQ(bits(got[1]), expected_[1]);
+  EXPECT_EQ(answer_bits(got[0]), expected_[0]);
+  EXPECT_EQ(answer_bits(got[1]), expected_[1]);
   EXPECT_GT(got[0].stats.cached_by_place[1], 0);
   EXPECT_EQ(got[1].stats.cached_by_place[1], 0) << "DRAM is large enough for all: nothing was shown";
 }
@@ -302,7 +302,7 @@ struct ThrottledUsers {
     Rng rng(21);
     for (int h = 0; h < 6; ++h) {
       histories.push_back(test::request_for(test::random_prompt(rng, 64 * 64 + 12), 1));
-      expected.push_back(bits(e.run({histories.back()})[0]));
+      expected.push_back(answer_bits(e.run({histories.back()})[0]));
     }
   }
   /// Read is what was planned to be and more than half came; a trial is neither.
@@ -310,7 +310,7 @@ struct ThrottledUsers {
     const std::size_t h = turns++ % histories.size();
     const auto before = e.engine->metrics().tiers.restore;
     const Answer a = e.run({histories[h]})[0];
-    EXPECT_EQ(bits(a), expected[h]);
+    EXPECT_EQ(answer_bits(a), expected[h]);
     const auto after = e.engine->metrics().tiers.restore;
     if (after.plans[0] > before.plans[0]) return Turn::kComputed;
     const bool most = a.stats.cached_by_place[2] > static_cast<int>(histories[h].prompt.size()) / 2;
@@ -359,7 +359,7 @@ TEST_F(TiersTest, AThrottleChangedInMidRunFlipsTheChoiceWithin20Requests) {
 
 /// The real disk tier on a disk that is full, at first by what it holds itself and then by others.
 TEST_F(TiersTest, ADiskWithoutSpace) {
-  const auto io = std::make_shared<store::test::FaultyIo>();
+  const auto io = std::make_shared<store::disk_test::FaultyIo>();
   io->f.space = 1 << 20;
   TieredEngine e(config(), [&](const store::Domain& domain) {
     store::DiskOptions disk;
@@ -427,9 +427,9 @@ TEST_P(LongPromptTest, GoesThroughAllTiersAndBack) {
 
   TieredEngine e(c, {"dram:size=256MiB", disk, "redis:url=" + redis.url()});
   ASSERT_TRUE(e.wait_up());
-  const std::string cold = bits(run(e, "cold", request));
+  const std::string cold = answer_bits(run(e, "cold", request));
   Answer again = run(e, "device", request);
-  EXPECT_EQ(bits(again), cold);
+  EXPECT_EQ(answer_bits(again), cold);
   EXPECT_GE(again.stats.cached_by_place[0], whole);
   // A second use takes every block to the disk and the pool within a moment.
   const auto written = [&](std::size_t kind) { return e.stack->stats().kinds[kind].writes; };
@@ -448,7 +448,7 @@ TEST_P(LongPromptTest, GoesThroughAllTiersAndBack) {
     return again.stats.cached_by_place[place] >= whole * 9 / 10 || e.engine->metrics().tiers.restore.deadlines > 0;
   };
   again = run(e, "disk", request);
-  EXPECT_EQ(bits(again), cold);
+  EXPECT_EQ(answer_bits(again), cold);
   EXPECT_TRUE(came(2));
 
   e.client.reset();  // another engine on the same stack: its pool is empty, DRAM is not
@@ -458,7 +458,7 @@ TEST_P(LongPromptTest, GoesThroughAllTiersAndBack) {
   e.make_stack = [&](const store::Domain&) { return kept; };
   e.start();
   again = run(e, "dram", request);
-  EXPECT_EQ(bits(again), cold);
+  EXPECT_EQ(answer_bits(again), cold);
   EXPECT_TRUE(came(1));
 
   e.stop();
@@ -467,7 +467,7 @@ TEST_P(LongPromptTest, GoesThroughAllTiersAndBack) {
   e.start();
   ASSERT_TRUE(e.wait_up());
   again = run(e, "remote", request);
-  EXPECT_EQ(bits(again), cold);
+  EXPECT_EQ(answer_bits(again), cold);
   EXPECT_TRUE(came(3));
 }
 
@@ -481,4 +481,4 @@ INSTANTIATE_TEST_SUITE_P(Lengths, LongPromptTest, ::testing::ValuesIn(long_promp
 });
 
 }  // namespace
-}  // namespace barg::engine
+}  // namespace barg::engine::tiers_test

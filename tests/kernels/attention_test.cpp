@@ -8,7 +8,7 @@
 #include "cpu/layout.h"
 #include "fixture.h"
 
-namespace barg::test {
+namespace barg::test::attention_test {
 namespace {
 
 struct Shape {
@@ -651,4 +651,4 @@ TEST(RopeKvWrite, RoundingIsThatOfTheScalarForEveryKindOfNumber) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::attention_test

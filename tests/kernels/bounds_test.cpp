@@ -5,7 +5,7 @@
 
 #include "fixture.h"
 
-namespace barg::test {
+namespace barg::test::bounds_test {
 namespace {
 
 /// `count` numbers in front of an edge.
@@ -238,4 +238,4 @@ TEST(Bounds, RopeAndAttention) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::bounds_test

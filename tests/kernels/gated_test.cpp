@@ -6,7 +6,7 @@
 #include "cpu/layout.h"
 #include "fixture.h"
 
-namespace barg::test {
+namespace barg::test::gated_test {
 namespace {
 
 using ops::cpu::quantised_rows;
@@ -212,4 +212,4 @@ TEST(GatedLinear, HostileNumbersGiveTheScalarBits) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::gated_test

@@ -5,7 +5,7 @@
 
 #include "fixture.h"
 
-namespace barg::test {
+namespace barg::test::kv_codes_test {
 namespace {
 
 constexpr DType kCodeTypes[] = {DType::kF8E4M3, DType::kI8};
@@ -149,4 +149,4 @@ TEST(KvCodes, SizesCountTheScales) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::kv_codes_test

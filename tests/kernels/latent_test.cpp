@@ -5,7 +5,7 @@
 
 #include "fixture.h"
 
-namespace barg::test {
+namespace barg::test::latent_test {
 namespace {
 
 struct Shape {
@@ -273,4 +273,4 @@ TEST(LatentAttention, NotANumberSpoilsExactlyWhoSeesIt) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::latent_test

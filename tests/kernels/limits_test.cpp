@@ -5,7 +5,7 @@
 
 #include "fixture.h"
 
-namespace barg::test {
+namespace barg::test::limits_test {
 namespace {
 
 std::vector<Isa> all_isas() {
@@ -46,4 +46,4 @@ TEST(Limits, VectorsMultiplyMoreThanScalarCode) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::limits_test

@@ -5,7 +5,7 @@
 
 #include "fixture.h"
 
-namespace barg::test {
+namespace barg::test::linear_bf16_test {
 namespace {
 
 using ops::bits_float;
@@ -299,4 +299,4 @@ TEST(LinearBf16, GatedGivesTheScalarBits) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::linear_bf16_test

@@ -5,7 +5,7 @@
 
 #include "fixture.h"
 
-namespace barg::test {
+namespace barg::test::linear_f32_test {
 namespace {
 
 struct Options {
@@ -170,4 +170,4 @@ TEST(LinearF32, BlockMaximaOfNansAndZerosAreThoseOfTheSpecification) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::linear_f32_test

@@ -5,7 +5,7 @@
 #include "cpu/layout.h"
 #include "fixture.h"
 
-namespace barg::test {
+namespace barg::test::linear_int8_test {
 namespace {
 
 constexpr DType kTypes[] = {DType::kQ8_0,    DType::kQ4_0,  DType::kQ4_1,  DType::kS8Per16,
@@ -223,4 +223,4 @@ TEST(LinearInt8, TheFirstOfEqualZerosIsTheBlockMaximum) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::linear_int8_test

@@ -6,7 +6,7 @@
 #include "fixture.h"
 #include "support/data.h"
 
-namespace barg::test {
+namespace barg::test::linear_test {
 namespace {
 
 std::string shape(DType t, int n, int k, int rows) {
@@ -305,4 +305,4 @@ TEST(Pack, TakesAnyAlignmentAndKeepsTheFileSize) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::linear_test

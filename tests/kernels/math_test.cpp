@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace barg::ops {
+namespace barg::ops::math_test {
 namespace {
 
 const float kInf = std::bit_cast<float>(0x7f800000u);
@@ -183,4 +183,4 @@ TEST(Math, LanesFoldInHalves) {
 }
 
 }  // namespace
-}  // namespace barg::ops
+}  // namespace barg::ops::math_test

@@ -5,7 +5,7 @@
 
 #include "fixture.h"
 
-namespace barg::test {
+namespace barg::test::moe_test {
 namespace {
 
 using ops::ExpertGlu;
@@ -567,4 +567,4 @@ TEST(StackedLinear, IsALinearOfEachHead) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::moe_test

@@ -5,7 +5,7 @@
 #include "cpu/layout.h"
 #include "fixture.h"
 
-namespace barg::test {
+namespace barg::test::pack_test {
 namespace {
 
 /// The packed bytes, written from the table in layout.h; padding columns are zero.
@@ -127,4 +127,4 @@ TEST(Pack, ReadsNothingBehindTheLastRow) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::pack_test

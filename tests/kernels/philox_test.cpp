@@ -5,7 +5,7 @@
 
 #include "fixture.h"
 
-namespace barg::test {
+namespace barg::test::philox_test {
 namespace {
 
 struct Case {
@@ -86,4 +86,4 @@ TEST(GumbelFilter, WordsArePhilox) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::philox_test

@@ -15,7 +15,7 @@
 
 #include "cpu/cpu.h"
 
-namespace barg::ops {
+namespace barg::ops::pool_test {
 namespace {
 
 struct Counts {
@@ -207,4 +207,4 @@ TEST(CpuDevice, SaysWhatItIs) {
 }
 
 }  // namespace
-}  // namespace barg::ops
+}  // namespace barg::ops::pool_test

@@ -4,7 +4,7 @@
 
 #include "fixture.h"
 
-namespace barg::test {
+namespace barg::test::recurrent_test {
 namespace {
 
 using ops::Segment;
@@ -398,4 +398,4 @@ TEST(Recurrent, SigmoidMulAgreesWithDoubleOnEveryIsa) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::recurrent_test

@@ -1,7 +1,7 @@
 // The row operations: right against float64, equal in bits on every instruction set and in every batch.
 #include "fixture.h"
 
-namespace barg::test {
+namespace barg::test::rows_test {
 namespace {
 
 constexpr int kDims[] = {1, 7, 8, 9, 15, 16, 17, 31, 33, 64, 576, 1001};
@@ -495,4 +495,4 @@ TEST(RowThreads, RopeKvWrite) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::rows_test

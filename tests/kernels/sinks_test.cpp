@@ -4,7 +4,7 @@
 
 #include "fixture.h"
 
-namespace barg::test {
+namespace barg::test::sinks_test {
 namespace {
 
 constexpr int kHeads = 4, kKvHeads = 2, kDim = 32, kLength = 700;
@@ -115,4 +115,4 @@ TEST(Sinks, EveryInstructionSetThreadsAndChunksGiveTheScalarBits) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::sinks_test

@@ -3,7 +3,7 @@
 // is stored.
 #include "fixture.h"
 
-namespace barg::test {
+namespace barg::test::streams_test {
 namespace {
 
 constexpr int kDims[] = {1, 7, 15, 16, 17, 33, 64, 1001};
@@ -239,4 +239,4 @@ TEST(RopeOfQueries, WithoutKeysNothingIsStored) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::streams_test

@@ -11,7 +11,7 @@
 #include "model/pooling.h"
 #include "model/tensor_floats.h"
 
-namespace barg::model::test {
+namespace barg::model::test::embedding_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -295,4 +295,4 @@ TEST(EmbeddingFiles, GgufNamesItsPooling) {
 }
 
 }  // namespace
-}  // namespace barg::model::test
+}  // namespace barg::model::test::embedding_test

@@ -10,7 +10,7 @@
 #include "model/hf_builder.h"
 #include "model/twin_file.h"
 
-namespace barg::model::test {
+namespace barg::model::test::expert_twin_test {
 namespace {
 
 struct Twin {
@@ -364,4 +364,4 @@ TEST(ExpertConfigs, AreRefusedByName) {
 }
 
 }  // namespace
-}  // namespace barg::model::test
+}  // namespace barg::model::test::expert_twin_test

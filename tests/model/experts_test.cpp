@@ -5,7 +5,7 @@
 #include "model/golden_checks.h"
 #include "model/hf_builder.h"
 
-namespace barg::model::test {
+namespace barg::model::test::experts_test {
 namespace {
 
 std::string test_name(const ::testing::TestParamInfo<const char*>& info) {
@@ -73,4 +73,4 @@ TEST(LatentState, IsOneVectorAToken) {
 }
 
 }  // namespace
-}  // namespace barg::model::test
+}  // namespace barg::model::test::experts_test

@@ -5,7 +5,7 @@
 #include "model/golden_checks.h"
 #include "support/temp_dir.h"
 
-namespace barg::model::test {
+namespace barg::model::test::family_test {
 namespace {
 
 using barg::test::TempDir;
@@ -198,4 +198,4 @@ TEST(Goldens, SeeEveryFieldOfEveryFamily) {
 }
 
 }  // namespace
-}  // namespace barg::model::test
+}  // namespace barg::model::test::family_test

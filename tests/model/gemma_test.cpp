@@ -13,7 +13,7 @@
 #include "model/inspect.h"
 #include "model/tensor_floats.h"
 
-namespace barg::model::test {
+namespace barg::model::test::gemma_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -453,4 +453,4 @@ TEST(PerLayerInputs, TokensBeyondTheTableReadItsFirstRow) {
 }
 
 }  // namespace
-}  // namespace barg::model::test
+}  // namespace barg::model::test::gemma_test

@@ -15,7 +15,7 @@
 #include "model/inspect.h"
 #include "model/model_files.h"
 
-namespace barg::model::test {
+namespace barg::model::test::gguf_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -342,4 +342,4 @@ TEST(GgufModel, DigestSeesEveryByteAndName) {
 }
 
 }  // namespace
-}  // namespace barg::model::test
+}  // namespace barg::model::test::gguf_test

@@ -5,7 +5,7 @@
 #include "model/golden_checks.h"
 #include "model/twin_file.h"
 
-namespace barg::model::test {
+namespace barg::model::test::gguf_twin_test {
 namespace {
 
 struct Twin {
@@ -222,4 +222,4 @@ INSTANTIATE_TEST_SUITE_P(Dense, GgufTwin, ::testing::ValuesIn(kTwins), [](const 
 });
 
 }  // namespace
-}  // namespace barg::model::test
+}  // namespace barg::model::test::gguf_twin_test

@@ -5,7 +5,7 @@
 #include "model/golden_checks.h"
 #include "model/hf_builder.h"
 
-namespace barg::model::test {
+namespace barg::model::test::golden_test {
 namespace {
 
 class Checkpoint : public ::testing::TestWithParam<const char*> {
@@ -256,4 +256,4 @@ TEST(MixedFile, LayersOfTwoGroupsUseTheirOwnKv) {
 }
 
 }  // namespace
-}  // namespace barg::model::test
+}  // namespace barg::model::test::golden_test

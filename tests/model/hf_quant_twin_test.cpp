@@ -6,7 +6,7 @@
 #include "model/hf_quant_builder.h"
 #include "model/tensor_floats.h"
 
-namespace barg::model::test {
+namespace barg::model::test::hf_quant_twin_test {
 namespace {
 
 /// What stands for a tensor in the two checkpoints.
@@ -133,4 +133,4 @@ TEST(HfQuantTwins, ExpertsOfAStackThatWouldBeHeldInSeveralTypesAreRefused) {
 }
 
 }  // namespace
-}  // namespace barg::model::test
+}  // namespace barg::model::test::hf_quant_twin_test

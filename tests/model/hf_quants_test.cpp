@@ -7,7 +7,7 @@
 #include "model/hf_quant_builder.h"
 #include "model/quants.h"
 
-namespace barg::model::test {
+namespace barg::model::test::hf_quants_test {
 namespace {
 
 Json quantization(const std::string& text) {
@@ -498,4 +498,4 @@ TEST(HfQuantConfig, NanCodesOfFp8StayNan) {
 }
 
 }  // namespace
-}  // namespace barg::model::test
+}  // namespace barg::model::test::hf_quants_test

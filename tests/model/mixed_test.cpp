@@ -11,7 +11,7 @@
 #include "model/gguf_builder.h"
 #include "model/golden_kit.h"
 
-namespace barg::model::test {
+namespace barg::model::test::mixed_test {
 namespace {
 
 enum Type : std::uint32_t { kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ4_1 = 3, kQ8_0 = 8, kBF16 = 30 };
@@ -321,4 +321,4 @@ INSTANTIATE_TEST_SUITE_P(MixedTypesBf16, EveryIsa,
                          kName);
 
 }  // namespace
-}  // namespace barg::model::test
+}  // namespace barg::model::test::mixed_test

@@ -15,7 +15,7 @@
 #include "model/inspect.h"
 #include "support/data.h"
 
-namespace barg::model::test {
+namespace barg::model::test::model_files_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -345,4 +345,4 @@ TEST(Inspect, TextNamesWhatAnOperatorNeeds) {
 }
 
 }  // namespace
-}  // namespace barg::model::test
+}  // namespace barg::model::test::model_files_test

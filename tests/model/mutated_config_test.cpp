@@ -16,7 +16,7 @@
 #include "model/model_files.h"
 #include "support/data.h"
 
-namespace barg::model::test {
+namespace barg::model::test::mutated_config_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -93,4 +93,4 @@ TEST(MutatedConfigs, AreRefusedInOneSentenceOrCanBePlanned) {
 }
 
 }  // namespace
-}  // namespace barg::model::test
+}  // namespace barg::model::test::mutated_config_test

@@ -2,7 +2,7 @@
 // and equal bits for every way to compute the same rows, in both recipes.
 #include "model/golden_checks.h"
 
-namespace barg::model::test {
+namespace barg::model::test::quant_golden_test {
 namespace {
 
 std::string plain_name(const char* name) {
@@ -60,4 +60,4 @@ INSTANTIATE_TEST_SUITE_P(Files, ConvertedBits,
                          [](const auto& info) { return plain_name(info.param); });
 
 }  // namespace
-}  // namespace barg::model::test
+}  // namespace barg::model::test::quant_golden_test

@@ -6,7 +6,7 @@
 #include "model/ggml_types.h"
 #include "model/golden_kit.h"
 
-namespace barg::model::test {
+namespace barg::model::test::quants_test {
 namespace {
 
 struct Named {
@@ -128,4 +128,4 @@ INSTANTIATE_TEST_SUITE_P(Types, Quants, ::testing::ValuesIn(kTypes),
                          [](const auto& info) { return std::string(ggml_type(info.param.id)->name); });
 
 }  // namespace
-}  // namespace barg::model::test
+}  // namespace barg::model::test::quants_test

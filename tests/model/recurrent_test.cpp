@@ -2,7 +2,7 @@
 // every way to cut the tokens into steps, also where one sequence goes on from the state that another has left.
 #include "model/golden_checks.h"
 
-namespace barg::model::test {
+namespace barg::model::test::recurrent_test {
 namespace {
 
 struct Kind {
@@ -60,4 +60,4 @@ INSTANTIATE_TEST_SUITE_P(Models, RecurrentModel, ::testing::ValuesIn(kKinds), []
 });
 
 }  // namespace
-}  // namespace barg::model::test
+}  // namespace barg::model::test::recurrent_test

@@ -9,7 +9,7 @@
 #include "model/golden_checks.h"
 #include "model/twin_file.h"
 
-namespace barg::model::test {
+namespace barg::model::test::recurrent_twin_test {
 namespace {
 
 using barg::test::TempDir;
@@ -408,4 +408,4 @@ TEST(RecurrentGguf, HeadsByLayerAreChecked) {
 }
 
 }  // namespace
-}  // namespace barg::model::test
+}  // namespace barg::model::test::recurrent_twin_test

@@ -9,7 +9,7 @@
 
 #include "model/hf_builder.h"
 
-namespace barg::model::test {
+namespace barg::model::test::safetensors_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -143,4 +143,4 @@ TEST(SafetensorsShards, IndexIsChecked) {
 }
 
 }  // namespace
-}  // namespace barg::model::test
+}  // namespace barg::model::test::safetensors_test

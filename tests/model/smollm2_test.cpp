@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "model/golden_kit.h"
 
-namespace barg::model::test {
+namespace barg::model::test::smollm2_test {
 namespace {
 
 struct GoldenCase {
@@ -235,4 +235,4 @@ TEST(SmolLm2, WeightsTakeTheFilesSizeInMemory) {
 }
 
 }  // namespace
-}  // namespace barg::model::test
+}  // namespace barg::model::test::smollm2_test

@@ -12,7 +12,7 @@
 #include "cpu/cpu.h"
 #include "model/gguf_builder.h"
 
-namespace barg::model::test {
+namespace barg::model::test::weights_test {
 namespace {
 
 struct Shape {
@@ -159,4 +159,4 @@ TEST(Weights, ThePeakOfALoadIsThePackedSizeAndLittleMore) { check_peak(8, 12); }
 TEST(Weights, ThePeakOfAConvertingLoadIsThePackedSizeAndLittleMore) { check_peak(12, 17); }
 
 }  // namespace
-}  // namespace barg::model::test
+}  // namespace barg::model::test::weights_test

@@ -4,7 +4,7 @@
 
 #include "cpu/cpu.h"
 
-namespace barg::runtime {
+namespace barg::runtime::batch_test {
 namespace {
 
 struct Fixture {
@@ -144,4 +144,4 @@ TEST(CopyBlocks, ChainsInOrder) {
 }
 
 }  // namespace
-}  // namespace barg::runtime
+}  // namespace barg::runtime::batch_test

@@ -11,7 +11,7 @@
 #include "sampler_support.h"
 #include "support/token_language.h"
 
-namespace barg::runtime {
+namespace barg::runtime::constrained_sampler_test {
 namespace {
 
 using test::TokenLanguage;
@@ -312,4 +312,4 @@ TEST(ConstrainedSampler, OnlyTheFirstTokenOpensABlock) {
 }
 
 }  // namespace
-}  // namespace barg::runtime
+}  // namespace barg::runtime::constrained_sampler_test

@@ -9,7 +9,7 @@
 #include "support/runner_driver.h"
 #include "support/tiny_model.h"
 
-namespace barg::runtime {
+namespace barg::runtime::cpu_runner_test {
 namespace {
 
 using test::RunnerDriver;
@@ -363,4 +363,4 @@ TEST_F(CpuRunnerTest, PlanOfInspectIsThatOfLoading) {
 }
 
 }  // namespace
-}  // namespace barg::runtime
+}  // namespace barg::runtime::cpu_runner_test

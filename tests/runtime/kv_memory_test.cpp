@@ -10,7 +10,7 @@
 
 #include "base/pages.h"
 
-namespace barg::runtime {
+namespace barg::runtime::kv_memory_test {
 namespace {
 
 model::LayerGroup two_layers() {
@@ -80,4 +80,4 @@ TEST(KvMemory, SizesThatCannotBeAreRefused) {
 }
 
 }  // namespace
-}  // namespace barg::runtime
+}  // namespace barg::runtime::kv_memory_test

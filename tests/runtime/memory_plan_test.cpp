@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace barg::runtime {
+namespace barg::runtime::memory_plan_test {
 namespace {
 
 constexpr std::uint64_t kGiB = 1ULL << 30;
@@ -266,4 +266,4 @@ TEST_F(FakeRoot, CgroupOne) {
 TEST(AvailableMemory, ThisMachineHasSome) { EXPECT_GT(available_memory(), 1U << 20); }
 
 }  // namespace
-}  // namespace barg::runtime
+}  // namespace barg::runtime::memory_plan_test

@@ -11,7 +11,7 @@
 #include "support/runner_driver.h"
 #include "support/tiny_model.h"
 
-namespace barg::runtime {
+namespace barg::runtime::pooling_test {
 namespace {
 
 using model::Pooling;
@@ -114,4 +114,4 @@ INSTANTIATE_TEST_SUITE_P(Models, EmbeddingRunner, ::testing::Values("qwen3-embed
 });
 
 }  // namespace
-}  // namespace barg::runtime
+}  // namespace barg::runtime::pooling_test

@@ -6,7 +6,7 @@
 
 #include "base/env.h"
 
-namespace barg::runtime {
+namespace barg::runtime::reasoning_meter_test {
 namespace {
 
 bool ends_with(const std::vector<TokenId>& list, const std::vector<TokenId>& tail) {
@@ -76,4 +76,4 @@ TEST(ReasoningMeter, ABudgetOfNothingClosesAtOnce) {
 }
 
 }  // namespace
-}  // namespace barg::runtime
+}  // namespace barg::runtime::reasoning_meter_test

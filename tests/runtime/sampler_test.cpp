@@ -17,7 +17,7 @@
 #include "sampler_support.h"
 #include "support/data.h"
 
-namespace barg::runtime {
+namespace barg::runtime::sampler_test {
 
 namespace {
 
@@ -383,4 +383,4 @@ TEST(Sampler, LogprobsAreOfTheRawRow) {
 }
 
 }  // namespace
-}  // namespace barg::runtime
+}  // namespace barg::runtime::sampler_test

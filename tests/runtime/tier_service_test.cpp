@@ -12,7 +12,7 @@
 
 #include "support/memory_tier.h"
 
-namespace barg::runtime {
+namespace barg::runtime::tier_service_test {
 namespace {
 
 using sched::CancelLoadCommand;
@@ -442,4 +442,4 @@ TEST_F(TierServiceTest, StormOfLoadsAndCancels) {
 }
 
 }  // namespace
-}  // namespace barg::runtime
+}  // namespace barg::runtime::tier_service_test

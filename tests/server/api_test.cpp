@@ -5,7 +5,7 @@
 
 #include "test_server.h"
 
-namespace barg::test {
+namespace barg::test::api_test {
 namespace {
 
 class ApiTest : public ServerTest {
@@ -463,4 +463,4 @@ TEST(ServerStart, TwoModelsInOneProcess) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::api_test

@@ -4,7 +4,7 @@
 
 #include <set>
 
-namespace barg::server {
+namespace barg::server::cache_salt_test {
 namespace {
 
 TEST(CacheSalt, ProcessesWithOneSecretAgreeAndNobodyElse) {
@@ -27,4 +27,4 @@ TEST(CacheSalt, TenantsShareOnlyWhatBothNameShared) {
 }
 
 }  // namespace
-}  // namespace barg::server
+}  // namespace barg::server::cache_salt_test

@@ -9,7 +9,7 @@
 #include "server/replay.h"
 #include "test_server.h"
 
-namespace barg::test {
+namespace barg::test::capture_test {
 namespace {
 
 class CaptureTest : public ServerTest {
@@ -513,4 +513,4 @@ TEST_F(CaptureTest, ACapsuleThatContradictsItsRequestIsRefused) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::capture_test

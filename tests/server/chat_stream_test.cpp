@@ -13,7 +13,7 @@
 #include "server/response_stream.h"
 #include "text/dialect.h"
 
-namespace barg::server {
+namespace barg::server::chat_stream_test {
 namespace {
 
 using test::bytes_of;
@@ -594,4 +594,4 @@ TEST(ChatStream, NativeIdsAreKeptAndNeverTwice) {
 }
 
 }  // namespace
-}  // namespace barg::server
+}  // namespace barg::server::chat_stream_test

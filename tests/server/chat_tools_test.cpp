@@ -7,7 +7,7 @@
 
 #include "server/protocol.h"
 
-namespace barg::server {
+namespace barg::server::chat_tools_test {
 namespace {
 
 Result<ApiRequest> parse(const std::string& more) {
@@ -254,4 +254,4 @@ TEST(FieldTables, RowsAreUniqueAndDescribed) {
 }
 
 }  // namespace
-}  // namespace barg::server
+}  // namespace barg::server::chat_tools_test

@@ -13,7 +13,7 @@
 #include "test_server.h"
 #include "text/grammar/machine.h"
 
-namespace barg::test {
+namespace barg::test::constraints_test {
 namespace {
 
 using server::ConstraintKind;
@@ -475,4 +475,4 @@ TEST(Constraints, WhatItsLengthShapedSaysSoAndIsWhole) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::constraints_test

@@ -6,7 +6,7 @@
 #include "server/embeddings_request.h"
 #include "test_server.h"
 
-namespace barg::test {
+namespace barg::test::embeddings_test {
 namespace {
 
 constexpr std::int32_t kSize = 4;
@@ -237,4 +237,4 @@ TEST_F(NoEmbeddingsTest, AModelThatGeneratesEmbedsNothing) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::embeddings_test

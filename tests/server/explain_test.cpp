@@ -1,7 +1,7 @@
 // POST /v1/explain: what a request would become.
 #include "test_server.h"
 
-namespace barg::test {
+namespace barg::test::explain_test {
 namespace {
 
 class ExplainTest : public ServerTest {
@@ -107,4 +107,4 @@ TEST_F(ExplainTest, MistakesAreThoseOfTheEndpoint) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::explain_test

@@ -1,7 +1,7 @@
 // Wire rules over real loopback sockets, with raw bytes.
 #include "test_server.h"
 
-namespace barg::test {
+namespace barg::test::http_test {
 namespace {
 
 class HttpTest : public ServerTest {};
@@ -315,4 +315,4 @@ TEST_F(HttpTest, OptionsAndMethods) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::http_test

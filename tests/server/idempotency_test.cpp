@@ -8,7 +8,7 @@
 #include "base/env.h"
 #include "test_server.h"
 
-namespace barg::test {
+namespace barg::test::idempotency_test {
 namespace {
 
 class IdempotencyTest : public ServerTest {
@@ -598,4 +598,4 @@ TEST(IdempotencyLayer, FailedAnswersAreNotKept) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::idempotency_test

@@ -3,7 +3,7 @@
 
 #include "test_server.h"
 
-namespace barg::test {
+namespace barg::test::messages_api_test {
 namespace {
 
 class MessagesApi : public ServerTest {
@@ -307,4 +307,4 @@ TEST_F(MessagesApi, ModelsInTheFormThatTheHeaderAsksFor) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::messages_api_test

@@ -7,7 +7,7 @@
 #include "server/messages_volatile.h"
 #include "server/partial_json.h"
 
-namespace barg::server {
+namespace barg::server::messages_parts_test {
 namespace {
 
 TEST(MessagesVolatile, LinesInFrontAndMarkersGo) {
@@ -138,4 +138,4 @@ TEST(PartialJson, WhateverComesAnObjectComesOut) {
 }
 
 }  // namespace
-}  // namespace barg::server
+}  // namespace barg::server::messages_parts_test

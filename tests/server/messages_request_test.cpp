@@ -8,7 +8,7 @@
 #include "base/env.h"
 #include "server/messages_ids.h"
 
-namespace barg::server {
+namespace barg::server::messages_request_test {
 namespace {
 
 Result<ApiRequest> parse(const std::string& body, bool strip = true) {
@@ -323,4 +323,4 @@ TEST(MessagesRequest, HostileBodies) {
 }
 
 }  // namespace
-}  // namespace barg::server
+}  // namespace barg::server::messages_request_test

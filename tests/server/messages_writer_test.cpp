@@ -12,7 +12,7 @@
 #include "server/messages_ids.h"
 #include "server/partial_json.h"
 
-namespace barg::server {
+namespace barg::server::messages_writer_test {
 namespace {
 
 using text::OutputEvent;
@@ -401,4 +401,4 @@ TEST(MessagesWriter, AStreamAddsUpToTheUnstreamedAnswer) {
 }
 
 }  // namespace
-}  // namespace barg::server
+}  // namespace barg::server::messages_writer_test

@@ -5,7 +5,7 @@
 
 #include "server/api_error.h"
 
-namespace barg::server {
+namespace barg::server::openai_json_test {
 namespace {
 
 constexpr std::int32_t kVocab = 1000;
@@ -393,4 +393,4 @@ TEST(OpenAiJson, ReadsWhatItAccepts) {
 }
 
 }  // namespace
-}  // namespace barg::server
+}  // namespace barg::server::openai_json_test

@@ -6,7 +6,7 @@
 #include "server/routes.h"
 #include "test_server.h"
 
-namespace barg::test {
+namespace barg::test::openapi_test {
 namespace {
 
 using server::FieldSpec;
@@ -176,4 +176,4 @@ TEST_F(OpenApiTest, IsServed) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::openapi_test

@@ -4,7 +4,7 @@
 
 #include "server/http_server.h"
 
-namespace barg::server {
+namespace barg::server::request_parser_test {
 namespace {
 
 using State = RequestParser::State;
@@ -145,4 +145,4 @@ TEST(RequestParser, PathIsRawAndWithoutQuery) {
 }
 
 }  // namespace
-}  // namespace barg::server
+}  // namespace barg::server::request_parser_test

@@ -10,7 +10,7 @@
 #include "fake_tokenizer.h"
 #include "server/api_error.h"
 
-namespace barg::server {
+namespace barg::server::response_stream_test {
 namespace {
 
 using test::bytes_of;
@@ -382,4 +382,4 @@ TEST(ResponseStream, NonFiniteLogprobsAreClipped) {
 }
 
 }  // namespace
-}  // namespace barg::server
+}  // namespace barg::server::response_stream_test

@@ -6,7 +6,7 @@
 #include "server/responses_store.h"
 #include "test_server.h"
 
-namespace barg::test {
+namespace barg::test::responses_api_test {
 namespace {
 
 class ResponsesApiTest : public ServerTest {
@@ -475,4 +475,4 @@ TEST_F(ResponsesApiTest, TheServerStopsWithWorkInTheBackground) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::responses_api_test

@@ -11,7 +11,7 @@
 #include "server/responses_extras.h"
 #include "text/dialect.h"
 
-namespace barg::server {
+namespace barg::server::responses_logprobs_test {
 namespace {
 
 using test::bytes_of;
@@ -169,4 +169,4 @@ TEST(ResponsesLogprobs, Random) {
 }
 
 }  // namespace
-}  // namespace barg::server
+}  // namespace barg::server::responses_logprobs_test

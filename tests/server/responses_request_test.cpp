@@ -11,7 +11,7 @@
 #include "server/responses_seal.h"
 #include "server/server_state.h"
 
-namespace barg::server {
+namespace barg::server::responses_request_test {
 namespace {
 
 class ResponsesRequest : public ::testing::Test {
@@ -424,4 +424,4 @@ TEST_F(ResponsesRequest, AFloodIsBounded) {
 }
 
 }  // namespace
-}  // namespace barg::server
+}  // namespace barg::server::responses_request_test

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-namespace barg::server {
+namespace barg::server::responses_store_test {
 namespace {
 
 using List = std::vector<ItemList>;
@@ -275,4 +275,4 @@ TEST(ResponseStore, ManyThreadsAtOnce) {
 }
 
 }  // namespace
-}  // namespace barg::server
+}  // namespace barg::server::responses_store_test

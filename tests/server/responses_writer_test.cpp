@@ -10,7 +10,7 @@
 #include "server/responses_ids.h"
 #include "server/responses_seal.h"
 
-namespace barg::server {
+namespace barg::server::responses_writer_test {
 namespace {
 
 using text::OutputEvent;
@@ -570,4 +570,4 @@ TEST(ResponsesSeal, ChangedSealsDoNotOpen) {
 }
 
 }  // namespace
-}  // namespace barg::server
+}  // namespace barg::server::responses_writer_test

@@ -6,7 +6,7 @@
 #include "server/metrics_text.h"
 #include "test_server.h"
 
-namespace barg::test {
+namespace barg::test::routes_test {
 namespace {
 
 class RoutesTest : public ServerTest {};
@@ -196,4 +196,4 @@ TEST(Routes, TableIsClean) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::routes_test

@@ -3,7 +3,7 @@
 #include "base/env.h"
 #include "test_server.h"
 
-namespace barg::test {
+namespace barg::test::storm_test {
 namespace {
 
 class StormTest : public ServerTest {
@@ -147,4 +147,4 @@ TEST_F(StormTest, DisconnectsAtEveryMoment) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::storm_test

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace barg::server {
+namespace barg::server::text_trace_test {
 namespace {
 
 using text::OutputEvent;
@@ -101,4 +101,4 @@ TEST(TextTrace, LongOutputsAreForgottenAsTheyAreAskedFor) {
 }
 
 }  // namespace
-}  // namespace barg::server
+}  // namespace barg::server::text_trace_test

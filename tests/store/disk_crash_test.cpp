@@ -9,7 +9,7 @@
 
 #include "store/disk_support.h"
 
-namespace barg::store::test {
+namespace barg::store::disk_test::disk_crash_test {
 namespace {
 
 /// What the child tells, in memory both see.
@@ -180,4 +180,4 @@ TEST(DiskCrash, ALivingWritersSegmentsAreNotAdopted) {
 }
 
 }  // namespace
-}  // namespace barg::store::test
+}  // namespace barg::store::disk_test::disk_crash_test

@@ -10,7 +10,7 @@
 
 #include "store/disk_support.h"
 
-namespace barg::store::test {
+namespace barg::store::disk_test::disk_fault_test {
 namespace {
 
 struct Rig {
@@ -356,4 +356,4 @@ TEST(DiskFaults, RandomWalkNeverServesWrongBytes) {
 }
 
 }  // namespace
-}  // namespace barg::store::test
+}  // namespace barg::store::disk_test::disk_fault_test

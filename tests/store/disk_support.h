@@ -25,7 +25,7 @@
 #include "support/shared_clock.h"
 #include "support/temp_dir.h"
 
-namespace barg::store::test {
+namespace barg::store::disk_test {
 
 using barg::test::eventually;
 using barg::test::SharedClock;
@@ -302,4 +302,4 @@ inline std::unique_ptr<Tier> must_open(const DiskOptions& o, const Domain& d) {
   return tier ? std::move(*tier) : nullptr;
 }
 
-}  // namespace barg::store::test
+}  // namespace barg::store::disk_test

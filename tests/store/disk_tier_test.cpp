@@ -7,7 +7,7 @@
 
 #include "store/disk_support.h"
 
-namespace barg::store::test {
+namespace barg::store::disk_test::disk_tier_test {
 namespace {
 
 TEST(DiskTier, RoundTripOfManySizesAlignedOrNot) {
@@ -438,4 +438,4 @@ TEST(DiskShared, SameRootOtherSizesIsAnotherDomain) {
 }
 
 }  // namespace
-}  // namespace barg::store::test
+}  // namespace barg::store::disk_test::disk_tier_test

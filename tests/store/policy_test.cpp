@@ -18,7 +18,7 @@
 #include "store/stack_support.h"
 #include "support/data.h"
 
-namespace barg::store {
+namespace barg::store::policy_test {
 namespace {
 
 constexpr std::uint8_t kDram = 0, kDisk = 1, kRemote = 2, kNowhere = 3;
@@ -570,4 +570,4 @@ TEST(Policy, AMillionKeysStayAffordable) {
 }
 
 }  // namespace
-}  // namespace barg::store
+}  // namespace barg::store::policy_test

@@ -9,6 +9,7 @@
 
 #include "store/redis_support.h"
 
+namespace barg::store::redis_fault_test {
 namespace {
 
 using namespace barg;
@@ -574,3 +575,4 @@ TEST(RedisFaults, WritesBeyondTheBudgetAreRefused) {
 }
 
 }  // namespace
+}  // namespace barg::store::redis_fault_test

@@ -8,6 +8,7 @@
 #include "store/redis_support.h"
 #include "store/stack.h"
 
+namespace barg::store::redis_live_test {
 namespace {
 
 using namespace barg;
@@ -366,3 +367,4 @@ TEST(RedisOptionsTest, ANameThatDoesNotResolveDoesNotHoldUpTheEnd) {
 }
 
 }  // namespace
+}  // namespace barg::store::redis_live_test

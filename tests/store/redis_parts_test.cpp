@@ -12,6 +12,7 @@
 #include "store/redis_record.h"
 #include "store/redis_url.h"
 
+namespace barg::store::redis_parts_test {
 namespace {
 
 using namespace barg;
@@ -196,3 +197,4 @@ TEST(KeyMemory, IsBoundedAndForgetsTheOldest) {
 }
 
 }  // namespace
+}  // namespace barg::store::redis_parts_test

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+namespace barg::store::resp_parser_test {
 namespace {
 
 using barg::store::RespParser;
@@ -129,3 +130,4 @@ TEST(RespParser, DataMayPassBeside) {
 }
 
 }  // namespace
+}  // namespace barg::store::resp_parser_test

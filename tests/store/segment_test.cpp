@@ -7,7 +7,7 @@
 #include "store/disk_support.h"
 #include "store/segment_file.h"
 
-namespace barg::store::test {
+namespace barg::store::disk_test::segment_test {
 namespace {
 
 SegmentHeader header_of(Domain domain) {
@@ -193,4 +193,4 @@ TEST(SegmentIndex, TheVictimIsWorthLeastAndUselessOnesGoFirst) {
 }
 
 }  // namespace
-}  // namespace barg::store::test
+}  // namespace barg::store::disk_test::segment_test

@@ -9,7 +9,7 @@
 #include "store/tier_spec.h"
 #include "support/temp_dir.h"
 
-namespace barg::store {
+namespace barg::store::spec_test {
 namespace {
 
 TEST(TierSpec, ReadsEveryField) {
@@ -249,4 +249,4 @@ TEST_F(Throttle, WhatWaitsInLineIsCancelledOrTimesOutUndone) {
 }
 
 }  // namespace
-}  // namespace barg::store
+}  // namespace barg::store::spec_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace barg::store {
+namespace barg::store::speed_test {
 namespace {
 
 constexpr double kPart = 1 << 20;
@@ -134,4 +134,4 @@ TEST_F(SpeedTest, ATierThatIsNeverIdleIsMeasuredToo) {
 }
 
 }  // namespace
-}  // namespace barg::store
+}  // namespace barg::store::speed_test

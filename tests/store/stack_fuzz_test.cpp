@@ -11,7 +11,7 @@
 #include "store/stack_support.h"
 #include "store/throttle.h"
 
-namespace barg::store {
+namespace barg::store::stack_fuzz_test {
 namespace {
 
 constexpr std::uint64_t kBlocks = 400;
@@ -219,4 +219,4 @@ TEST_P(StackFuzz, NeverWrongBytesAndEverythingEndsOnce) {
 INSTANTIATE_TEST_SUITE_P(Kinds, StackFuzz, testing::Range(0, 4));
 
 }  // namespace
-}  // namespace barg::store
+}  // namespace barg::store::stack_fuzz_test

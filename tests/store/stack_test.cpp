@@ -5,7 +5,7 @@
 
 #include "store/stack_support.h"
 
-namespace barg::store {
+namespace barg::store::stack_test {
 namespace {
 
 constexpr int kInDram = 0, kOnDisk = 1, kInRemote = 2, kNowhere = 3;
@@ -751,4 +751,4 @@ TEST_F(StackTest, FindOfALongPromptIsQuick) {
 }
 
 }  // namespace
-}  // namespace barg::store
+}  // namespace barg::store::stack_test

@@ -5,7 +5,7 @@
 
 #include "text/tokenizer_data.h"
 
-namespace barg::text {
+namespace barg::text::chat_template_test {
 namespace {
 
 constexpr const char* kChatml =
@@ -265,4 +265,4 @@ TEST(ChatTemplate, PublishedTemplatesTakeToolCallsOfClients) {
 }
 
 }  // namespace
-}  // namespace barg::text
+}  // namespace barg::text::chat_template_test

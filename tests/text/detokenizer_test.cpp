@@ -10,7 +10,7 @@
 #include "base/utf8.h"
 #include "text/tokenizer_data.h"
 
-namespace barg {
+namespace barg::detokenizer_test {
 namespace {
 
 using test::ids_of;
@@ -165,4 +165,4 @@ TEST(Detokenizer, EverySplitGivesTheSameText) {
 }
 
 }  // namespace
-}  // namespace barg
+}  // namespace barg::detokenizer_test

@@ -10,7 +10,7 @@
 #include "text/dialect_support.h"
 #include "text/tokenizer_data.h"
 
-namespace barg::text {
+namespace barg::text::dialect_fixtures_test {
 namespace {
 
 using Kind = OutputEvent::Kind;
@@ -248,4 +248,4 @@ TEST(DialectTable, EveryDialectHasOutputs) {
 }
 
 }  // namespace
-}  // namespace barg::text
+}  // namespace barg::text::dialect_fixtures_test

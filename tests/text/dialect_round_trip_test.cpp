@@ -10,7 +10,7 @@
 #include "text/dialect_support.h"
 #include "text/tokenizer_data.h"
 
-namespace barg::text {
+namespace barg::text::dialect_round_trip_test {
 namespace {
 
 std::string data_path(const std::string& relative) {
@@ -137,4 +137,4 @@ INSTANTIATE_TEST_SUITE_P(All, DialectRoundTrip,
                          [](const auto& info) { return info.param; });
 
 }  // namespace
-}  // namespace barg::text
+}  // namespace barg::text::dialect_round_trip_test

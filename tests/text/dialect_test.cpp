@@ -10,7 +10,7 @@
 #include "text/dialect_support.h"
 #include "text/tokenizer_data.h"
 
-namespace barg::text {
+namespace barg::text::dialect_test {
 namespace {
 
 TEST(DialectTable, NamesAndAliasesAreUnique) {
@@ -195,4 +195,4 @@ TEST(BindDialect, AddedTokensAreTokensAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace barg::text
+}  // namespace barg::text::dialect_test

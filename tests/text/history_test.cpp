@@ -13,7 +13,7 @@
 #include "text/history_trust.h"
 #include "text/tokenizer_data.h"
 
-namespace barg::text {
+namespace barg::text::history_test {
 namespace {
 
 Json json(const std::string& text) {
@@ -600,4 +600,4 @@ TEST(History, ManyCallsAndResults) {
 }
 
 }  // namespace
-}  // namespace barg::text
+}  // namespace barg::text::history_test

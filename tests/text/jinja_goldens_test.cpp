@@ -7,7 +7,7 @@
 #include "text/chat_template.h"
 #include "text/tokenizer_data.h"
 
-namespace barg::text {
+namespace barg::text::jinja_goldens_test {
 namespace {
 
 std::tm golden_time() {
@@ -43,4 +43,4 @@ TEST(JinjaGoldens, EveryRowToTheByte) {
 }
 
 }  // namespace
-}  // namespace barg::text
+}  // namespace barg::text::jinja_goldens_test

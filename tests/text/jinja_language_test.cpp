@@ -4,7 +4,7 @@
 
 #include "text/chat_template.h"
 
-namespace barg::text {
+namespace barg::text::jinja_language_test {
 namespace {
 
 struct Row {
@@ -437,4 +437,4 @@ TEST(JinjaLanguage, Syntax) {
 }
 
 }  // namespace
-}  // namespace barg::text
+}  // namespace barg::text::jinja_language_test

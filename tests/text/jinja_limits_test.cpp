@@ -4,7 +4,7 @@
 
 #include "text/jinja/template.h"
 
-namespace barg::text::jinja {
+namespace barg::text::jinja::jinja_limits_test {
 namespace {
 
 std::string error_of(const std::string& source, const Limits& limits = {},
@@ -163,4 +163,4 @@ TEST(JinjaLimits, DeepJsonIsRefused) {
 }
 
 }  // namespace
-}  // namespace barg::text::jinja
+}  // namespace barg::text::jinja::jinja_limits_test

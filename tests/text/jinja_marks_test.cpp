@@ -3,7 +3,7 @@
 
 #include "text/jinja/template.h"
 
-namespace barg::text::jinja {
+namespace barg::text::jinja::jinja_marks_test {
 namespace {
 
 // The output with the client's text in ⟦ ⟧.
@@ -79,4 +79,4 @@ TEST(JinjaMarks, StructuresKeepThem) {
 }
 
 }  // namespace
-}  // namespace barg::text::jinja
+}  // namespace barg::text::jinja::jinja_marks_test

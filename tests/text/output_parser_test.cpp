@@ -12,7 +12,7 @@
 #include "text/output_schema.h"
 #include "text/output_values.h"
 
-namespace barg::text {
+namespace barg::text::output_parser_test {
 namespace {
 
 std::shared_ptr<const std::vector<ToolInfo>> tools() {
@@ -522,4 +522,4 @@ TEST(OutputParser, LongHeadersAreText) {
 }
 
 }  // namespace
-}  // namespace barg::text
+}  // namespace barg::text::output_parser_test

@@ -6,7 +6,7 @@
 
 #include "text/detokenizer.h"
 
-namespace barg::text {
+namespace barg::text::stop_matcher_test {
 namespace {
 
 struct Naive {
@@ -155,4 +155,4 @@ TEST(StopMatcher, MultiByteStopsNeverCutACharacter) {
 }
 
 }  // namespace
-}  // namespace barg::text
+}  // namespace barg::text::stop_matcher_test

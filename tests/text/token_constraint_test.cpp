@@ -16,7 +16,7 @@
 #include "text/grammar/token_masks.h"
 #include "tokenizer_data.h"
 
-namespace barg::text::grammar {
+namespace barg::text::grammar::token_constraint_test {
 namespace {
 
 using test::GrammarBuilder;
@@ -712,4 +712,4 @@ TEST(TokenConstraint, TokensMayEndInsideACharacter) {
 }
 
 }  // namespace
-}  // namespace barg::text::grammar
+}  // namespace barg::text::grammar::token_constraint_test

@@ -7,7 +7,7 @@
 #include "text/tokenizer_data.h"
 #include "text/token_model.h"
 
-namespace barg {
+namespace barg::tokenizer_gguf_test {
 namespace {
 
 using test::ids_of;
@@ -442,4 +442,4 @@ TEST(Gguf, RefusalsNameTheKey) {
 }
 
 }  // namespace
-}  // namespace barg
+}  // namespace barg::tokenizer_gguf_test

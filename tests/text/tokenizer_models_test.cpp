@@ -12,7 +12,7 @@
 #include "text/tokenizer_data.h"
 #include "text/unicode_classes.h"
 
-namespace barg {
+namespace barg::tokenizer_models_test {
 namespace {
 
 using Ids = std::vector<TokenId>;
@@ -370,4 +370,4 @@ TEST(Charsmap, BrokenBlobsAreRefusedOrHarmless) {
 }
 
 }  // namespace
-}  // namespace barg
+}  // namespace barg::tokenizer_models_test

@@ -7,7 +7,7 @@
 #include "base/hash.h"
 #include "text/tokenizer_data.h"
 
-namespace barg {
+namespace barg::tokenizer_published_test {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "the hashes are over little-endian ids");
@@ -189,4 +189,4 @@ TEST(TinyModels, GgufFiles) {
 }
 
 }  // namespace
-}  // namespace barg
+}  // namespace barg::tokenizer_published_test

@@ -8,7 +8,7 @@
 #include "base/utf8.h"
 #include "text/unicode.h"
 
-namespace barg::text {
+namespace barg::text::tokenizer_split_test {
 namespace {
 
 const char* const kPatterns[] = {patterns::kGpt2,      patterns::kLlama3,     patterns::kQwen2,
@@ -132,4 +132,4 @@ TEST(Split, HostileTextOnAHostilePatternEnds) {
 }
 
 }  // namespace
-}  // namespace barg::text
+}  // namespace barg::text::tokenizer_split_test

@@ -11,7 +11,7 @@
 #include "text/bpe.h"
 #include "text/tokenizer_data.h"
 
-namespace barg {
+namespace barg::tokenizer_test {
 namespace {
 
 constexpr EncodeOptions kText{.add_special_tokens = false, .parse_special_tokens = true};
@@ -476,4 +476,4 @@ TEST(Refused, ALiteralThatNfcMakesTooLong) {
 }
 
 }  // namespace
-}  // namespace barg
+}  // namespace barg::tokenizer_test

@@ -5,7 +5,7 @@
 #include "text/detokenizer.h"
 #include "text/tokenizer_data.h"
 
-namespace barg {
+namespace barg::tokenizer_variants_test {
 namespace {
 
 using test::ids_of;
@@ -60,4 +60,4 @@ TEST(Variants, EveryModelNormalizerStepAndDecoder) { EXPECT_GE(check_file("pipel
 TEST(Variants, TrainedOfEveryKind) { EXPECT_GE(check_file("trained.jsonl"), 400); }
 
 }  // namespace
-}  // namespace barg
+}  // namespace barg::tokenizer_variants_test

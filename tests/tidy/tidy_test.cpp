@@ -93,6 +93,25 @@ TEST(Tidy, IncludesFollowTheArrows) {
   EXPECT_GT(edges, 50) << "the test found hardly any include: is the pattern broken?";
 }
 
+// So that files can be compiled together (BARG_UNITY_TESTS): else a helper of one file is quietly taken for another's.
+TEST(Tidy, TestsHaveANamespaceOfTheirOwn) {
+  int files = 0;
+  for (const Source& s : sources_under({"tests"})) {
+    const std::string name = s.path.filename().string(), folder = std::next(s.path.begin())->string();
+    if (!name.ends_with("_test.cpp") || folder == "cuda" || folder == "tidy" || name == "allocation_test.cpp") continue;
+    ++files;
+    const std::string own = "::" + s.path.stem().string() + " {";
+    const auto is_own = [&](const std::string& line) { return line.starts_with("namespace barg::") && line.ends_with(own); };
+    const auto begin = std::find_if(s.lines.begin(), s.lines.end(), is_own);
+    EXPECT_NE(begin, s.lines.end()) << s.path << " must have its tests in namespace barg::..." << own;
+    const bool leaks = std::any_of(s.lines.begin(), begin, [](const std::string& line) {
+      return line.starts_with("using ") || line.starts_with("namespace ") || line.starts_with("static ");
+    });
+    EXPECT_FALSE(leaks) << s.path << " says something before it, which other files would see";
+  }
+  EXPECT_GT(files, 150);
+}
+
 struct Ban {
   const char* pattern;
   const char* instead;

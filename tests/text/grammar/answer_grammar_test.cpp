@@ -12,7 +12,7 @@
 #include "text/grammar/walk_support.h"
 #include "text/tokenizer_data.h"
 
-namespace barg::text::grammar {
+namespace barg::text::grammar::answer_grammar_test {
 namespace {
 
 Json json(std::string_view text) {
@@ -215,4 +215,4 @@ TEST(AnswerGrammar, WhatAToolCannotEnforceIsRefusedWhereItIsStrictAndListedElsew
 }
 
 }  // namespace
-}  // namespace barg::text::grammar
+}  // namespace barg::text::grammar::answer_grammar_test

@@ -9,7 +9,7 @@
 
 #include "base/utf8.h"
 
-namespace barg::text::grammar {
+namespace barg::text::grammar::dfa_test {
 namespace {
 
 using Words = std::set<std::string>;
@@ -246,4 +246,4 @@ TEST(Dfa, LimitsEndWhatWouldGrow) {
 }
 
 }  // namespace
-}  // namespace barg::text::grammar
+}  // namespace barg::text::grammar::dfa_test

@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "text/grammar/regex.h"
 
-namespace barg::text::grammar {
+namespace barg::text::grammar::formats_test {
 namespace {
 
 // How many words a finite language has.
@@ -153,4 +153,4 @@ TEST(Formats, SuiteOfJsonSchema) {
 }
 
 }  // namespace
-}  // namespace barg::text::grammar
+}  // namespace barg::text::grammar::formats_test

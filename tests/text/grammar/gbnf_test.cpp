@@ -11,7 +11,7 @@
 #include "base/utf8.h"
 #include "text/grammar/regex.h"
 
-namespace barg::text::grammar {
+namespace barg::text::grammar::gbnf_test {
 namespace {
 
 // The meaning of nodes by their definition: the places where a node may end that begins at `from`.
@@ -362,4 +362,4 @@ TEST(Gbnf, HostileSourcesTakeBoundedTime) {
 }
 
 }  // namespace
-}  // namespace barg::text::grammar
+}  // namespace barg::text::grammar::gbnf_test

@@ -10,7 +10,7 @@
 #include "text/grammar/machine.h"
 #include "text/grammar/machine_reference.h"
 
-namespace barg::test {
+namespace barg::test::machine_random_test {
 namespace {
 
 using namespace text::grammar;
@@ -353,4 +353,4 @@ TEST(MachineRandom, EqualsTheEnumeration) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::machine_random_test

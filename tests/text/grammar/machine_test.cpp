@@ -6,7 +6,7 @@
 
 #include "text/grammar/machine_support.h"
 
-namespace barg::test {
+namespace barg::test::machine_test {
 namespace {
 
 using namespace machines;
@@ -712,4 +712,4 @@ TEST(MachineAlphabet, HoldsWhatIsNeededOnly) {
 }
 
 }  // namespace
-}  // namespace barg::test
+}  // namespace barg::test::machine_test

@@ -5,7 +5,7 @@
 #include <array>
 #include <random>
 
-namespace barg::text::grammar {
+namespace barg::text::grammar::numbers_test {
 namespace {
 
 constexpr std::int64_t kScale = 10'000;  // numbers here have at most four digits behind the point
@@ -209,4 +209,4 @@ TEST(Numbers, LargeDivisorsThatEndWithZeros) {
 }
 
 }  // namespace
-}  // namespace barg::text::grammar
+}  // namespace barg::text::grammar::numbers_test

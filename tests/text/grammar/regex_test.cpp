@@ -13,7 +13,7 @@
 #include "base/utf8.h"
 #include "text/grammar/code_set.h"
 
-namespace barg::text::grammar {
+namespace barg::text::grammar::regex_test {
 namespace {
 
 // A pattern in ECMA-262's notation, and what means the same to PCRE2 (without UCP, `$` at the very end only).
@@ -390,4 +390,4 @@ TEST(Regex, WhatPeopleWriteFits) {
 }
 
 }  // namespace
-}  // namespace barg::text::grammar
+}  // namespace barg::text::grammar::regex_test

@@ -11,7 +11,7 @@
 #include "support/data.h"
 #include "text/grammar/schema_support.h"
 
-namespace barg::text::grammar {
+namespace barg::text::grammar::schema_suite_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -126,7 +126,7 @@ class Suite : public ::testing::Test {
   void run_group(const std::string& file, const Json& group, const SchemaOptions& options) {
     const Json& schema = *group.find("schema");
     const std::string name = file + ": " + group.find("description")->as_string();
-    const test::Schema compiled(schema, options);
+    const schemas::Schema compiled(schema, options);
     count(schema, compiled.ok());
     ++all_.schemas;
     all_.accepted += compiled.ok() ? 1 : 0;
@@ -157,7 +157,7 @@ class Suite : public ::testing::Test {
       const std::string name = entry.path().filename().string();
       // Numbers that Json does not hold, and such that texts show only with exponents.
       if (!name.ends_with(".json") || name == "bignum.json" || name == "float-overflow.json") continue;
-      const Json groups = test::json_file(entry.path().string());
+      const Json groups = schemas::json_file(entry.path().string());
       for (const Json& group : groups.as_array()) {
         run_group(folder + "/" + name, group, options);
       }
@@ -229,4 +229,4 @@ TEST_F(Suite, TheOptionalOnesToo) {
 }
 
 }  // namespace
-}  // namespace barg::text::grammar
+}  // namespace barg::text::grammar::schema_suite_test

@@ -20,7 +20,7 @@
 #include "text/grammar/machine.h"
 #include "text/grammar/schema.h"
 
-namespace barg::text::grammar::test {
+namespace barg::text::grammar::schemas {
 
 inline Json json_of(std::string_view text) {
   auto parsed = parse_json(text, {.max_depth = 200, .max_members = 0});
@@ -215,4 +215,4 @@ class Schema {
   Error error;
 };
 
-}  // namespace barg::text::grammar::test
+}  // namespace barg::text::grammar::schemas

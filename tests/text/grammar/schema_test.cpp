@@ -5,10 +5,10 @@
 
 #include "text/grammar/schema_support.h"
 
-namespace barg::text::grammar {
+namespace barg::text::grammar::schema_test {
 namespace {
 
-using test::Schema;
+using schemas::Schema;
 
 void expect_refused(std::string_view schema, std::string_view pointer, std::string_view keyword,
                     ErrorCode code = ErrorCode::kUnsupported, SchemaOptions options = {}) {
@@ -340,4 +340,4 @@ TEST(SchemaFrontEnd, Drafts) {
 }
 
 }  // namespace
-}  // namespace barg::text::grammar
+}  // namespace barg::text::grammar::schema_test

@@ -6,7 +6,7 @@
 
 #include "text/grammar/schema_support.h"
 
-namespace barg::text::grammar {
+namespace barg::text::grammar::schema_wild_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -16,11 +16,11 @@ SchemaOptions options_of(const Json& entry) { return {.draft = parse_draft(entry
 /// Refused by name, and with `lenient` wider than the schema.
 void expect_refused(const Json& entry, const std::string& keyword) {
   SchemaOptions options = options_of(entry);
-  const test::Schema strict(*entry.find("schema"), options);
+  const schemas::Schema strict(*entry.find("schema"), options);
   ASSERT_FALSE(strict.ok());
   EXPECT_NE(strict.error.message.find("'" + keyword + "'"), std::string::npos) << strict.error.message;
   options.lenient = true;
-  const test::Schema lenient(*entry.find("schema"), options);
+  const schemas::Schema lenient(*entry.find("schema"), options);
   ASSERT_TRUE(lenient.ok()) << lenient.error.message;
   ASSERT_EQ(lenient.enforced.unenforced.size(), 1U);
   EXPECT_EQ(lenient.enforced.unenforced[0].keyword, keyword);
@@ -31,7 +31,7 @@ TEST(WildSchemas, ValidInstancesAreAcceptedInvalidOnesAreNot) {
   int schemas = 0, instances = 0;
   for (const fs::directory_entry& file :
        fs::directory_iterator(fs::path(BARG_SOURCE_DIR) / "tests" / "data" / "schemas")) {
-    const Json entries = test::json_file(file.path().string());
+    const Json entries = schemas::json_file(file.path().string());
     for (const Json& entry : entries.as_array()) {
       SCOPED_TRACE(entry.find("name")->as_string());
       ++schemas;
@@ -39,7 +39,7 @@ TEST(WildSchemas, ValidInstancesAreAcceptedInvalidOnesAreNot) {
         expect_refused(entry, keyword->as_string());
         continue;
       }
-      const test::Schema schema(*entry.find("schema"), options_of(entry));
+      const schemas::Schema schema(*entry.find("schema"), options_of(entry));
       ASSERT_TRUE(schema.ok()) << schema.error.message;
       for (const Json& value : entry.find("valid")->as_array())
         EXPECT_EQ(schema.value(value), "yes") << dump_json(value);
@@ -53,4 +53,4 @@ TEST(WildSchemas, ValidInstancesAreAcceptedInvalidOnesAreNot) {
 }
 
 }  // namespace
-}  // namespace barg::text::grammar
+}  // namespace barg::text::grammar::schema_wild_test

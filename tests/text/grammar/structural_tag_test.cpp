@@ -6,7 +6,7 @@
 #include "text/dialect_support.h"
 #include "text/grammar/machine.h"
 
-namespace barg::text::grammar {
+namespace barg::text::grammar::structural_tag_test {
 namespace {
 
 using test::MarkerTokenizer;
@@ -173,4 +173,4 @@ TEST(StructuralTag, RefusalsNameTheMember) {
 }
 
 }  // namespace
-}  // namespace barg::text::grammar
+}  // namespace barg::text::grammar::structural_tag_test
