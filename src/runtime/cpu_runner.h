@@ -6,8 +6,8 @@
 //
 // Invariants: (1) Results come in launch order. (2) A row with NaN or +inf fails its own item and nothing
 // else. (3) Logits exist for at most kLogitsRows rows at a time, whatever a step asks for. (4) A step in the
-// steady state allocates nothing, log-probabilities and vectors apart. It does not: decide anything, know the scheduler, keep the model's
-// files.
+// steady state allocates nothing, log-probabilities and vectors apart. It does not: decide anything, know the
+// scheduler, keep the model's files.
 #pragma once
 
 #include <cstdint>
