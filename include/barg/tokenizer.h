@@ -56,11 +56,19 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  /// REQUIRES valid UTF-8 (check first); never fails on it.
+  /// REQUIRES valid UTF-8 (check first); never fails on it, see try_encode.
   virtual std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const = 0;
   /// Encodes the concatenation of `pieces` with no added BOS/EOS; special tokens are recognised only where the
   /// whole literal is trusted. Equal to encode() of the joined text when no untrusted special literal occurs.
   virtual std::vector<TokenId> encode_marked(const std::vector<MarkedText>& pieces) const = 0;
+  /// The same two for text from outside: kInvalidValue where a pattern of the model's file gives up on it (a regular
+  /// expression that takes too many steps), and the ids would not be the model's.
+  virtual Result<std::vector<TokenId>> try_encode(std::string_view text, const EncodeOptions& options) const {
+    return encode(text, options);
+  }
+  virtual Result<std::vector<TokenId>> try_encode_marked(const std::vector<MarkedText>& pieces) const {
+    return encode_marked(pieces);
+  }
 
   /// Bytes that `id` contributes (byte-level tokens may be partial UTF-8). Empty for ids without text.
   virtual std::string_view token_bytes(TokenId id) const = 0;

@@ -28,8 +28,9 @@ std::string describe_text(const TextBundle& text, bool embeds) {
   const std::string tokens = std::to_string(text.tokenizer->size()) + " tokens, ";
   if (embeds) return tokens + "for embeddings: nothing is generated";
   return tokens +
-         (text.chat_template->has_template() ? "chat template"
-                                             : "no chat template: chat is refused, completions work") +
+         (text.chat_template->has_template()         ? "chat template"
+          : text.chat_template->problems().empty() ? "no chat template: chat is refused, completions work"
+                                                    : "no chat template that parses: chat is refused, completions work") +
          (text.detected.known ? ", tool dialect " : ", tool dialect not known, calls are read as ") +
          std::string(text::dialect_name(*text.detected.dialect));
 }
@@ -143,6 +144,7 @@ Result<Bundle> open_bundle(const Config& config, const LoadWatch& watch,
   watch.done("model", describe_files(*files));
   const Result<model::DecoderSpec> spec = files->spec();  // what it cannot be is said below
   watch.done("text", describe_text(*text, spec && !spec->generates()));
+  for (const std::string& problem : text->chat_template->problems()) watch.done("warning", problem);
 
   const auto planned = [&watch](const runtime::MemoryPlan& plan) {
     watch.done("memory", describe_plan(plan));

@@ -28,7 +28,7 @@ namespace barg::cli {
 
 /// Watches a model being opened. Called on the opening thread.
 struct LoadWatch {
-  /// A phase ended: "weights" and one line about it.
+  /// A phase ended: "weights" and one line about it; or "note", "warning" and what a person should know.
   std::function<void(std::string_view phase, const std::string& detail)> done = [](std::string_view,
                                                                                    const std::string&) {};
   /// Share of the weights that is loaded, 0..1.

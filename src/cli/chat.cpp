@@ -42,7 +42,9 @@ Result<Answer> local_answer(Invocation& invocation) {
         prompt.messages = messages;
         const Result<text::MarkedString> rendered = bundle->chat_template->render(prompt);
         if (!rendered) return std::unexpected(rendered.error());
-        return generate(*bundle, bundle->tokenizer->encode_marked(rendered->pieces()), sampling, on_text);
+        const Result<std::vector<TokenId>> ids = bundle->tokenizer->try_encode_marked(rendered->pieces());
+        if (!ids) return std::unexpected(ids.error());
+        return generate(*bundle, *ids, sampling, on_text);
       };
 }
 

@@ -35,8 +35,10 @@ int run_complete(Invocation& invocation) {
                   bundle.error().param == "model.path" ? kExitUsage : exit_code_of(bundle.error()));
   const Result<SamplingParams> sampling = sampling_from_flags(invocation, bundle->defaults);
   if (!sampling) return failed(io, sampling.error(), kExitUsage);
+  const Result<std::vector<TokenId>> ids = bundle->tokenizer->try_encode(prompt, {});
+  if (!ids) return failed(io, ids.error(), kExitFailure);
   if (invocation.has("--echo")) io.out << prompt;
-  const Result<std::string> text = generate(*bundle, bundle->tokenizer->encode(prompt, {}), *sampling,
+  const Result<std::string> text = generate(*bundle, *ids, *sampling,
                                             [&](std::string_view piece) { io.out << piece << std::flush; });
   if (!text) return failed(io, text.error(), kExitFailure);
   io.out << "\n";

@@ -85,10 +85,10 @@ std::string_view prompt_end_name(text::PromptEnd end) {
 }
 
 void print_template(std::ostream& out, const text::ChatTemplate& chat, const std::vector<std::string>& more) {
-  if (!chat.has_template()) {
-    out << "chat template: none\n";
-    return;
-  }
+  const std::vector<std::string> problems = chat.problems();
+  if (!chat.has_template()) out << "chat template: " << (problems.empty() ? "none" : "does not parse, so chat is refused") << "\n";
+  for (const std::string& problem : problems) out << (chat.has_template() ? "warning: " : "  ") << problem << "\n";
+  if (!chat.has_template()) return;
   const text::TemplateCapabilities& c = chat.capabilities();
   const auto or_none = [](const std::string& name) { return name.empty() ? std::string("none") : name; };
   out << "chat template:\n"

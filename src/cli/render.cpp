@@ -44,6 +44,8 @@ std::optional<std::tm> parse_time(const std::string& text) {
 Result<std::string> model_template(const ModelOptions& options, Json& context) {
   const Result<TextBundle> bundle = open_text_bundle(options);
   if (!bundle) return std::unexpected(bundle.error());
+  if (const auto problems = bundle->chat_template->problems(); !bundle->chat_template->has_template() && !problems.empty())
+    return fail(ErrorCode::kBadFile, options.path + ": " + problems.front());
   if (!bundle->chat_template->has_template())
     return fail(ErrorCode::kUnsupported, options.path + " has no chat template.");
   for (const char* role : {"bos_token", "eos_token", "unk_token", "pad_token"}) {

@@ -136,7 +136,7 @@ int run_serve(Invocation& invocation) {
   watch.lost = [&device](const Error& why) { device.lost(why); };
   watch.done = [&](std::string_view phase, const std::string& detail) {
     startup.release();
-    phase == "note" ? startup.note(phase, detail) : startup.phase(phase, detail);
+    phase == "note" || phase == "warning" ? startup.note(phase, detail) : startup.phase(phase, detail);
   };
   watch.progress = [&](double share) { startup.progress(share); };
   Result<Bundle> bundle = open_bundle(config, watch, invocation.settings.state_directory, invocation.open_device);

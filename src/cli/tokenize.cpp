@@ -31,8 +31,13 @@ int run_tokenize(Invocation& invocation) {
   }
   const EncodeOptions options{.add_special_tokens = !invocation.has("--no-special"),
                               .parse_special_tokens = !invocation.has("--plain")};
+  const Result<std::vector<TokenId>> encoded = bundle->tokenizer->try_encode(text, options);
+  if (!encoded) {
+    io.err << "error: " << encoded.error().message << "\n";
+    return kExitFailure;
+  }
   Json::Array ids;
-  for (const TokenId id : bundle->tokenizer->encode(text, options)) ids.emplace_back(id);
+  for (const TokenId id : *encoded) ids.emplace_back(id);
   io.out << dump_json(Json(std::move(ids)), {.spaces = true}) << "\n";
   return kExitOk;
 }

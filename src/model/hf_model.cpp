@@ -241,20 +241,22 @@ Result<GenerationDefaults> HfModel::generation_defaults() const {
   return out;
 }
 
-/// chat_template.jinja (and additional_chat_templates/NAME.jinja) over tokenizer_config.json's chat_template,
-/// which is a source or a list of {name, template}.
-Result<void> HfModel::read_templates(VocabData& v) const {
-  auto config = optional_json(path_ + "/tokenizer_config.json", kMaxTokenizerBytes);
+/// The `chat_template` of a JSON file: a source, or a list of {name, template}. Replaces those that are there.
+Result<void> templates_of_json(const std::string& path, std::size_t max, VocabData& v) {
+  auto config = optional_json(path, max);
   if (!config) return std::unexpected(config.error());
   const Json* own = config->find("chat_template");
-  if (own != nullptr && own->is_string()) v.chat_template = own->as_string();
-  if (own != nullptr && own->is_array()) {
+  if (own == nullptr || own->is_null()) return {};
+  v.chat_template.clear();
+  v.named_chat_templates.clear();
+  if (own->is_string()) v.chat_template = own->as_string();
+  if (own->is_array()) {
     for (const Json& entry : own->as_array()) {
       const Json* name = entry.find("name");
       const Json* source = entry.find("template");
       if (name == nullptr || source == nullptr || !name->is_string() || !source->is_string()) {
         return fail(ErrorCode::kBadFile,
-                    path_ + "/tokenizer_config.json: chat_template has an entry without name and template",
+                    path + ": chat_template has an entry without name and template",
                     "chat_template");
       }
       if (name->as_string() == "default")
@@ -263,12 +265,23 @@ Result<void> HfModel::read_templates(VocabData& v) const {
         v.named_chat_templates.emplace_back(name->as_string(), source->as_string());
     }
   }
+  return {};
+}
+
+/// In the order of transformers: additional_chat_templates/NAME.jinja and chat_template.jinja, which a tokenizer reads
+/// today; chat_template.json, which older processors wrote; the chat_template of tokenizer_config.json. Files beside
+/// the first two replace the named ones of the others. Where additional ones come without a default, the others' stays.
+Result<void> HfModel::read_templates(VocabData& v) const {
+  for (const auto& [name, max] : {std::pair("/tokenizer_config.json", kMaxTokenizerBytes), {"/chat_template.json", 2 * kMaxTemplateBytes}}) {
+    if (auto ok = templates_of_json(path_ + name, max, v); !ok) return ok;
+  }
   const std::string file = path_ + "/chat_template.jinja";
-  if (!exists(file)) return {};
-  auto source = read_file(file, kMaxTemplateBytes);
-  if (!source) return std::unexpected(source.error());
-  v.chat_template = std::move(*source);
-  v.named_chat_templates.clear();
+  if (exists(file)) {
+    auto source = read_file(file, kMaxTemplateBytes);
+    if (!source) return std::unexpected(source.error());
+    v.chat_template = std::move(*source);
+    v.named_chat_templates.clear();
+  }
   std::error_code ec;
   std::vector<std::filesystem::path> more;
   for (std::filesystem::directory_iterator it(path_ + "/additional_chat_templates", ec), end;
@@ -276,6 +289,7 @@ Result<void> HfModel::read_templates(VocabData& v) const {
     if (it->path().extension() == ".jinja") more.push_back(it->path());
   }
   std::sort(more.begin(), more.end());
+  if (!more.empty()) v.named_chat_templates.clear();
   for (const auto& p : more) {
     auto text = read_file(p.string(), kMaxTemplateBytes);
     if (!text) return std::unexpected(text.error());

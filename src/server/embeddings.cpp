@@ -67,9 +67,11 @@ Result<std::vector<TokenId>> tokens_of(const ServedModel& model, const Embedding
   const PromptInput& input = request.common.prompts[index];
   const std::string path = path_of(request.common, index);
   const auto encode = [&](bool special) {
-    return model.tokenizer->encode(input.text, {.add_special_tokens = special, .parse_special_tokens = true});
+    return model.tokenizer->try_encode(input.text, {.add_special_tokens = special, .parse_special_tokens = true});
   };
-  std::vector<TokenId> ids = input.is_ids ? input.ids : encode(request.common.add_special_tokens);
+  auto encoded = input.is_ids ? Result<std::vector<TokenId>>(input.ids) : encode(request.common.add_special_tokens);
+  if (!encoded) return fail(encoded.error().code, encoded.error().message, path);
+  std::vector<TokenId> ids = std::move(*encoded);
   if (ids.empty()) return fail(ErrorCode::kInvalidValue, path + " has no tokens", path);
   const EngineInfo& info = model.engine->info();
   const auto length = static_cast<std::int64_t>(ids.size());
@@ -78,7 +80,7 @@ Result<std::vector<TokenId>> tokens_of(const ServedModel& model, const Embedding
     return ids;
   }
   if (length <= *request.truncate) return ids;
-  const std::vector<TokenId> bare = input.is_ids ? ids : encode(false);
+  const std::vector<TokenId> bare = input.is_ids ? ids : encode(false).value_or(ids);
   if (truncate(ids, bare, static_cast<std::size_t>(*request.truncate))) return ids;
   return fail(ErrorCode::kInvalidValue, "truncate_prompt_tokens leaves no room for a token of " + path,
               "truncate_prompt_tokens");

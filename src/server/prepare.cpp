@@ -127,7 +127,9 @@ Result<PromptInfo> chat_prompt(const ServedModel& model, const Protocol& protoco
     return std::unexpected(std::move(error));
   }
   PromptInfo info;
-  info.ids = model.tokenizer->encode_marked(rendered->pieces());
+  auto ids = model.tokenizer->try_encode_marked(rendered->pieces());
+  if (!ids) return fail(ids.error().code, ids.error().message, std::string(protocol.prompt_field));
+  info.ids = std::move(*ids);
   const auto bos = model.tokenizer->bos();
   if (request.add_special_tokens && bos && (info.ids.empty() || info.ids[0] != *bos))
     info.ids.insert(info.ids.begin(), *bos);
@@ -139,7 +141,7 @@ Result<PromptInfo> chat_prompt(const ServedModel& model, const Protocol& protoco
   return info;
 }
 
-PromptInfo completion_prompt(const ServedModel& model, const ApiRequest& request, const PromptInput& input) {
+Result<PromptInfo> completion_prompt(const ServedModel& model, const ApiRequest& request, const PromptInput& input) {
   const Tokenizer& tokenizer = *model.tokenizer;
   const bool need_text = request.output.echo || request.output.logprobs;
   PromptInfo info;
@@ -148,8 +150,10 @@ PromptInfo completion_prompt(const ServedModel& model, const ApiRequest& request
     if (need_text) info.text = tokenizer.decode(input.ids, request.output.skip_special_tokens);
     return info;
   }
-  info.ids = tokenizer.encode(
+  auto ids = tokenizer.try_encode(
       input.text, {.add_special_tokens = request.add_special_tokens, .parse_special_tokens = true});
+  if (!ids) return fail(ids.error().code, ids.error().message, "prompt");
+  info.ids = std::move(*ids);
   if (need_text) {
     info.text = input.text;
     info.from_text = true;

@@ -64,12 +64,13 @@ void tokenize(const State& state, HttpRequest request, Answerer responder) {
                    [](const ServedModel& model, const Json& body) -> Result<Json> {
                      auto parsed = parse_tokenize_request(body);
                      if (!parsed) return std::unexpected(parsed.error());
-                     const auto ids = model.tokenizer->encode(
+                     const auto ids = model.tokenizer->try_encode(
                          parsed->text,
                          {.add_special_tokens = parsed->add_special_tokens, .parse_special_tokens = true});
+                     if (!ids) return fail(ids.error().code, ids.error().message, "prompt");
                      Json::Array tokens;
-                     for (const TokenId id : ids) tokens.emplace_back(id);
-                     return Json::object({{"count", static_cast<std::int64_t>(ids.size())},
+                     for (const TokenId id : *ids) tokens.emplace_back(id);
+                     return Json::object({{"count", static_cast<std::int64_t>(ids->size())},
                                           {"max_model_len", model.engine->info().max_model_len},
                                           {"tokens", Json(std::move(tokens))}});
                    });

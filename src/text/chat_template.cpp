@@ -52,8 +52,9 @@ constexpr jinja::Limits kProbeLimits = {.steps = 200'000,
 struct Named {
   std::string name;
   std::string source;
-  TemplatePtr parsed;
+  TemplatePtr parsed;  ///< nullptr: it does not parse, and `problem` says why
   TemplateTraits traits;
+  std::string problem{};
 };
 
 TemplateCapabilities capabilities_of(const TemplateTraits& t) {
@@ -116,20 +117,20 @@ std::string special_from_vocab(const VocabData& vocab, std::string_view role) {
 std::vector<Named> collect(const VocabData& vocab, const Json& config, std::string override_source) {
   std::vector<Named> out;
   if (!override_source.empty()) {
-    out.push_back({"default", std::move(override_source), nullptr, {}});
+    out.push_back({"default", std::move(override_source), nullptr, {}, {}});
     return out;
   }
-  if (!vocab.chat_template.empty()) out.push_back({"default", vocab.chat_template, nullptr, {}});
-  for (const auto& [name, source] : vocab.named_chat_templates) out.push_back({name, source, nullptr, {}});
+  if (!vocab.chat_template.empty()) out.push_back({"default", vocab.chat_template, nullptr, {}, {}});
+  for (const auto& [name, source] : vocab.named_chat_templates) out.push_back({name, source, nullptr, {}, {}});
   const Json* own = config.find("chat_template");
   if (!out.empty() || own == nullptr) return out;
-  if (own->is_string()) out.push_back({"default", own->as_string(), nullptr, {}});
+  if (own->is_string()) out.push_back({"default", own->as_string(), nullptr, {}, {}});
   if (!own->is_array()) return out;
   for (const Json& entry : own->as_array()) {
     const Json* name = entry.find("name");
     const Json* source = entry.find("template");
     if (name == nullptr || source == nullptr || !name->is_string() || !source->is_string()) continue;
-    out.push_back({name->as_string(), source->as_string(), nullptr, {}});
+    out.push_back({name->as_string(), source->as_string(), nullptr, {}, {}});
   }
   return out;
 }
@@ -138,11 +139,21 @@ class ChatTemplateImpl final : public ChatTemplate {
  public:
   ChatTemplateImpl(std::vector<Named> templates, std::vector<std::pair<std::string, Json>> specials)
       : templates_(std::move(templates)), specials_(std::move(specials)) {
-    for (Named& t : templates_) probe(t);
+    for (Named& t : templates_) {
+      if (t.parsed) probe(t);
+    }
     if (!templates_.empty()) capabilities_ = capabilities_of(choose(true, false).traits);
   }
 
-  bool has_template() const override { return !templates_.empty(); }
+  bool has_template() const override { return !templates_.empty() && choose(false, false).parsed; }
+
+  std::vector<std::string> problems() const override {
+    std::vector<std::string> out;
+    for (const Named& t : templates_) {
+      if (!t.parsed) out.push_back(t.problem);
+    }
+    return out;
+  }
 
   const std::string& source() const override {
     static const std::string kNone;
@@ -158,6 +169,7 @@ class ChatTemplateImpl final : public ChatTemplate {
   AppliedOptions applied(const ChatPrompt& prompt) const override {
     if (templates_.empty()) return {};
     const Named& chosen = choose(prompt);
+    if (!chosen.parsed) return {};
     AppliedOptions out = apply_options(chosen.traits, prompt.thinking, prompt.reasoning_effort, prompt.kwargs);
     if (filled(prompt.tools)) {
       const bool own = chosen.traits.tools;
@@ -175,6 +187,12 @@ class ChatTemplateImpl final : public ChatTemplate {
     }
     if (auto ok = check_kwargs(prompt.kwargs); !ok) return std::unexpected(ok.error());
     const Named& chosen = choose(prompt);
+    if (!chosen.parsed) {
+      return fail(ErrorCode::kUnsupported,
+                  "the model's chat template cannot be read, so it cannot chat (" + chosen.problem +
+                      "); use /v1/completions or give a template",
+                  "messages");
+    }
     const auto canonical = canonical_messages(prompt.messages, chosen.traits);
     if (!canonical) return std::unexpected(canonical.error());
     const Json extra =
@@ -335,12 +353,15 @@ Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::create(const VocabData
     if (!parsed) return fail(ErrorCode::kBadFile, "tokenizer_config.json: " + parsed.error().message);
     config = std::move(*parsed);
   }
+  const bool given = !override_source.empty();
   std::vector<Named> templates = collect(vocab, config, std::move(override_source));
   for (Named& t : templates) {
     auto parsed = jinja::Template::parse(t.source);
     if (!parsed) {
       const std::string field = t.name == "default" ? "chat_template" : "chat_template." + t.name;
-      return fail(ErrorCode::kBadFile, field + ": " + parsed.error().message, field);
+      t.problem = field + ": " + parsed.error().message;
+      if (given) return fail(ErrorCode::kBadFile, t.problem, field);
+      continue;
     }
     t.parsed = std::move(*parsed);
     t.traits = read_traits(t.parsed->ast());

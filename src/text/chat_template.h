@@ -2,7 +2,8 @@
 //
 // Which template: the caller's override, else the file's own (chat_template, or the `chat_template` string or
 // list of tokenizer_config.json); the one named "tool_use" when tools are given, else "default". A model
-// without any is still an object: render() then refuses with kUnsupported, completions go on working.
+// without any, or whose own does not parse, is still an object: render() then refuses with kUnsupported,
+// completions go on working.
 //
 // The conversation is normalised before it is rendered, because clients write what servers accept and templates are
 // written for what transformers passes. One step a file, all driven by the template's traits (history_traits.h),
@@ -22,6 +23,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "barg/result.h"
 #include "barg/tokenizer.h"
@@ -65,13 +67,13 @@ struct TemplateCapabilities {
 class ChatTemplate {
  public:
   /// `override_source` (may be empty) replaces every template of `vocab`. `tokenizer` (may be null) gives the
-  /// texts of bos_token, eos_token, ...; it is not kept. kBadFile when a template does not parse.
+  /// texts of bos_token, eos_token, ...; it is not kept. kBadFile when the override does not parse.
   static Result<std::shared_ptr<const ChatTemplate>> create(const VocabData& vocab,
                                                             const Tokenizer* tokenizer,
                                                             std::string override_source);
   virtual ~ChatTemplate() = default;
 
-  /// Errors: kUnsupported (the model has no template), kInvalidValue with `param` "messages" and the
+  /// Errors: kUnsupported (the model has no template, or none that parses), kInvalidValue with `param` "messages" and the
   /// template's own words (raise_exception and everything else that goes wrong while rendering),
   /// kInvalidValue naming `chat_template_kwargs.X` for a kwarg that shadows a variable of ours,
   /// `continue_final_message` where the last message does not show in the prompt.
@@ -83,7 +85,10 @@ class ChatTemplate {
   /// Of the template that a request with tools gets. The same object for the life of this one.
   virtual const TemplateCapabilities& capabilities() const;
 
+  /// There is one for a request without tools, and it parses.
   virtual bool has_template() const = 0;
+  /// What is wrong with those that do not parse: field, line and reason.
+  virtual std::vector<std::string> problems() const { return {}; }
   /// The source that render() uses without tools ("" if none): for `barg inspect` and reasoning detection.
   virtual const std::string& source() const = 0;
   /// The one that it uses with tools: what tells the dialect of the answers.

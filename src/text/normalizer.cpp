@@ -185,7 +185,7 @@ class Replace final : public Normalizer {
   bool leaves(std::string_view) const override { return false; }
   void run(std::string& text, Normalizing& state) const override {
     std::vector<Span> matches;
-    pattern_->find_all(text, matches);
+    if (!pattern_->find_all(text, matches)) state.gave_up = pattern_->pattern();
     if (matches.empty()) return;
     if (matches[0].begin == 0 && matches[0].size() > 0) {
       // The content stands for the last character of the match.

@@ -27,6 +27,8 @@ struct Normalizing {
   bool cut = false;
   /// A replacement that would make the text longer than so many bytes is not made. No published file comes near.
   std::size_t limit = 0;
+  /// The pattern of a replacement that left some of the text as it was; empty: none did.
+  std::string_view gave_up{};
 };
 
 class Normalizer {

@@ -13,7 +13,7 @@ class Split final : public PreTokenizer {
   explicit Split(SplitStep step) : step_(std::move(step)) {}
   void run(PreTokens& tokens) const override {
     std::vector<Span> out;
-    step_.run(tokens.text(), tokens.pieces(), out);
+    if (!step_.run(tokens.text(), tokens.pieces(), out)) tokens.give_up(step_.pattern());
     tokens.cut(std::move(out));
   }
   bool removes() const override { return step_.removes(); }

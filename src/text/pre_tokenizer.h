@@ -33,12 +33,17 @@ class PreTokens {
   void cut(std::vector<Span> pieces);
   /// Another text, and its pieces.
   void write(std::string text, std::vector<Span> pieces);
+  /// `pattern` (of a step, which outlives this) left some of the text as it was.
+  void give_up(std::string_view pattern) { gave_up_ = pattern; }
+  /// Empty: none did.
+  std::string_view gave_up() const { return gave_up_; }
 
  private:
   std::string_view text_;
   std::string own_;  ///< what text_ is a view of once a step has written it
   std::vector<Span> pieces_;
   bool at_start_;
+  std::string_view gave_up_;
 };
 
 class PreTokenizer {

@@ -10,12 +10,13 @@ namespace {
 class LiteralMatcher final : public Matcher {
  public:
   explicit LiteralMatcher(std::string needle) : needle_(std::move(needle)) {}
-  void find_all(std::string_view text, std::vector<Span>& matches) const override {
-    if (needle_.empty()) return;
+  bool find_all(std::string_view text, std::vector<Span>& matches) const override {
+    if (needle_.empty()) return true;
     for (std::size_t at = text.find(needle_); at != std::string_view::npos;
          at = text.find(needle_, at + needle_.size())) {
       matches.push_back({at, at + needle_.size()});
     }
+    return true;
   }
   std::optional<std::size_t> match_bytes() const override { return needle_.size(); }
 
@@ -25,24 +26,26 @@ class LiteralMatcher final : public Matcher {
 
 class DigitMatcher final : public Matcher {
  public:
-  void find_all(std::string_view text, std::vector<Span>& matches) const override {
+  bool find_all(std::string_view text, std::vector<Span>& matches) const override {
     for (std::size_t i = 0; i < text.size();) {
       const ClassAt c = class_at(text, i);
       if (c.bits & kDigitStep) matches.push_back({i, i + c.bytes});
       i += c.bytes;
     }
+    return true;
   }
 };
 
 class ClassMatcher final : public Matcher {
  public:
   explicit ClassMatcher(bool (*contains)(char32_t)) : contains_(contains) {}
-  void find_all(std::string_view text, std::vector<Span>& matches) const override {
+  bool find_all(std::string_view text, std::vector<Span>& matches) const override {
     for (std::size_t i = 0; i < text.size();) {
       const CodePoint c = decode_utf8(text, i);
       if (contains_(c.value)) matches.push_back({i, i + c.bytes});
       i += c.bytes;
     }
+    return true;
   }
 
  private:
@@ -51,7 +54,7 @@ class ClassMatcher final : public Matcher {
 
 class WordRuns final : public Matcher {
  public:
-  void find_all(std::string_view text, std::vector<Span>& matches) const override {
+  bool find_all(std::string_view text, std::vector<Span>& matches) const override {
     enum class Kind : std::uint8_t { kSpaces, kWord, kOther };
     Kind before = Kind::kSpaces;
     for (std::size_t i = 0; i < text.size();) {
@@ -69,6 +72,7 @@ class WordRuns final : public Matcher {
       before = kind;
       i += c.bytes;
     }
+    return true;
   }
 };
 
@@ -154,12 +158,13 @@ Result<SplitStep> SplitStep::from_pattern(std::string_view pattern, SplitBehavio
   return SplitStep(std::move(*regex), behavior, invert);
 }
 
-void SplitStep::run(std::string_view text, const std::vector<Span>& pieces, std::vector<Span>& out) const {
+bool SplitStep::run(std::string_view text, const std::vector<Span>& pieces, std::vector<Span>& out) const {
+  bool whole = true;
   std::vector<Span> matches;
   std::vector<Part> parts;
   for (const Span& piece : pieces) {
     matches.clear();
-    matcher_->find_all(text.substr(piece.begin, piece.size()), matches);
+    whole = matcher_->find_all(text.substr(piece.begin, piece.size()), matches) && whole;
     if (behavior_ == SplitBehavior::kIsolated) {  // the usual case: matches and gaps, nothing to join
       std::size_t at = piece.begin;
       for (const Span& m : matches) {
@@ -176,6 +181,7 @@ void SplitStep::run(std::string_view text, const std::vector<Span>& pieces, std:
       if (s.size() > 0) out.push_back({piece.begin + s.begin, piece.begin + s.end});
     }
   }
+  return whole;
 }
 
 }  // namespace barg::text

@@ -3,10 +3,11 @@
 //   "a 12"  --Digits-->  "a ", "1", "2"  --GPT-2 pattern-->  "a", " ", "1", "2"
 //
 // A pattern known by its exact text runs as hand-written code (several times faster, no limits); any other is
-// compiled by PCRE2 with Oniguruma's meaning of \s, ^ and $. What PCRE2 cannot express is an error at load.
+// compiled by PCRE2 with Oniguruma's meaning of \s, ^ and $. What PCRE2 cannot express is an error at load, and so is
+// a pattern that needs more steps for a hundred characters than any published one for as many thousand.
 //
-// Steps are immutable and safe from any thread. Time is linear in the text for the hand-written ones; a PCRE2
-// pattern that hits its match limit leaves the rest of the piece whole, so hostile text costs bounded time.
+// Steps are immutable and safe from any thread. Time is linear in the text for the hand-written ones. A PCRE2 pattern
+// has limits of steps and memory for one match; on a text that needs more it gives up, and says so.
 #pragma once
 
 #include <cstddef>
@@ -35,14 +36,17 @@ class Matcher {
  public:
   virtual ~Matcher() = default;
   /// Appends the matches in `text`, left to right, not overlapping; offsets are those in `text`. Valid UTF-8.
-  virtual void find_all(std::string_view text, std::vector<Span>& matches) const = 0;
+  /// False: it gave up, and `matches` are those up to there.
+  [[nodiscard]] virtual bool find_all(std::string_view text, std::vector<Span>& matches) const = 0;
+  /// What can give up, for people; empty for what cannot.
+  virtual std::string_view pattern() const { return {}; }
   /// Bytes of every match, where all are equally long.
   virtual std::optional<std::size_t> match_bytes() const { return std::nullopt; }
 };
 
 /// Hand-written matcher for a published pattern, nullptr if the text is none of them.
 std::unique_ptr<Matcher> known_matcher(std::string_view pattern);
-/// PCRE2. Failure: kUnsupported with the reason.
+/// PCRE2. Failure: kUnsupported with the reason, also where matching takes steps by the thousand for each character.
 Result<std::unique_ptr<Matcher>> regex_matcher(std::string_view pattern);
 /// Every occurrence of a string.
 std::unique_ptr<Matcher> literal_matcher(std::string text);
@@ -66,6 +70,11 @@ extern const char kDeepSeekV3Raw[];
 extern const char kDigits3[];
 extern const char kSpaceLetters[];
 extern const char kSpacePunctuation[];
+extern const char kKimi[];
+extern const char kTrailingSpaces[];
+extern const char kDeepSeekLetters[];
+extern const char kDeepSeekPunctuation[];
+extern const char kSeedCoder[];
 }  // namespace patterns
 
 /// Cuts pieces at the matches of one pattern.
@@ -77,7 +86,9 @@ class SplitStep {
   static Result<SplitStep> from_pattern(std::string_view pattern, SplitBehavior behavior, bool invert);
 
   /// Cuts each of `pieces` (spans of `text`) and appends the non-empty results to `out`.
-  void run(std::string_view text, const std::vector<Span>& pieces, std::vector<Span>& out) const;
+  /// False: the pattern gave up, and what it left of a piece is one.
+  [[nodiscard]] bool run(std::string_view text, const std::vector<Span>& pieces, std::vector<Span>& out) const;
+  std::string_view pattern() const { return matcher_->pattern(); }
   /// Some of the text may be in no piece.
   bool removes() const { return behavior_ == SplitBehavior::kRemoved; }
 

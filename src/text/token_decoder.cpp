@@ -24,7 +24,7 @@ std::string replaced(std::string_view text, const std::vector<Span>& matches, st
 
 std::string replace_all(std::string_view text, const std::string& pattern, std::string_view content) {
   std::vector<Span> matches;
-  literal_matcher(pattern)->find_all(text, matches);
+  (void)literal_matcher(pattern)->find_all(text, matches);  // never gives up
   return replaced(text, matches, content);
 }
 
@@ -63,7 +63,7 @@ std::string apply(const TokenDecoder::Step& step, std::string text, bool first) 
     case Kind::kByteLevel: return bytes_of_printable(text).value_or(text);
     case Kind::kReplace: {
       std::vector<Span> matches;
-      step.pattern->find_all(text, matches);
+      (void)step.pattern->find_all(text, matches);  // a token: too short to give up on
       if (matches.empty() || matches.size() * step.content.size() > text.size() + kMaxGrowth) return text;
       return replaced(text, matches, step.content);
     }

@@ -7,6 +7,7 @@
 #include <array>
 #include <utility>
 
+#include "base/json.h"
 #include "base/utf8.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer_spec.h"
@@ -17,6 +18,8 @@ namespace text {
 namespace {
 
 using std::string_view;
+
+constexpr std::size_t kShownPattern = 120;
 
 // Control tokens that end a turn in the published formats.
 constexpr string_view kEndNames[] = {"<|eot_id|>", "<|im_end|>",    "<|end|>",  "<|return|>", "<|call|>",       "<end_of_turn>",
@@ -50,37 +53,24 @@ class PipelineTokenizer final : public Tokenizer {
     }
     special_.assign(static_cast<std::size_t>(size_), false);
     max_text_bytes_ = bytes_of_a_token();
-    for (AddedToken& t : spec.added) add(std::move(t), spec.decoder);
+    std::vector<AddedToken> raw, normalized;
+    for (AddedToken& t : spec.added) add(std::move(t), spec.decoder, raw, normalized);
+    raw_ = AddedTokens(std::move(raw));
+    normalized_ = AddedTokens(std::move(normalized));
     collect_end_ids(data);
   }
 
   std::vector<TokenId> encode(string_view text, const EncodeOptions& options) const override {
-    std::vector<TokenId> ids;
-    if (options.add_special_tokens) ids = prefix_;
-    std::string repaired;
-    if (!is_valid_utf8(text)) text = repaired = repair_utf8(text);
-    encode_text(text, SpecialRule{.all = options.parse_special_tokens}, ids);
-    if (options.add_special_tokens) ids.insert(ids.end(), suffix_.begin(), suffix_.end());
-    return ids;
+    return encode_whole(text, options).ids;
   }
-
   std::vector<TokenId> encode_marked(const std::vector<MarkedText>& pieces) const override {
-    std::string joined;
-    std::vector<Span> trusted;
-    for (const MarkedText& p : pieces) {
-      const std::size_t begin = joined.size();
-      joined += is_valid_utf8(p.text) ? std::string(p.text) : repair_utf8(p.text);
-      if (!p.trusted || joined.size() == begin) continue;
-      if (!trusted.empty() && trusted.back().end == begin) {
-        trusted.back().end = joined.size();
-      } else {
-        trusted.push_back({begin, joined.size()});
-      }
-    }
-    std::vector<TokenId> ids;
-    const bool whole = trusted.size() == 1 && trusted[0] == Span{0, joined.size()};
-    encode_text(joined, SpecialRule{.all = whole, .trusted = whole ? nullptr : &trusted}, ids);
-    return ids;
+    return encode_pieces(pieces).ids;
+  }
+  Result<std::vector<TokenId>> try_encode(string_view text, const EncodeOptions& options) const override {
+    return checked(encode_whole(text, options));
+  }
+  Result<std::vector<TokenId>> try_encode_marked(const std::vector<MarkedText>& pieces) const override {
+    return checked(encode_pieces(pieces));
   }
 
   string_view token_bytes(TokenId id) const override { return texts_.middle(id); }
@@ -107,6 +97,47 @@ class PipelineTokenizer final : public Tokenizer {
   string_view kind() const override { return model_->kind(); }
 
  private:
+  struct Encoded {
+    std::vector<TokenId> ids;
+    string_view gave_up;  ///< the pattern that left some of the text as it was; empty: none did
+  };
+
+  static Result<std::vector<TokenId>> checked(Encoded&& encoded) {
+    if (encoded.gave_up.empty()) return std::move(encoded.ids);
+    return fail(ErrorCode::kInvalidValue,
+                "this model's tokenizer cannot split the text: its pattern " +
+                    json_quote(encoded.gave_up.substr(0, complete_utf8_prefix(encoded.gave_up.substr(0, kShownPattern)))) + " takes too many steps on it");
+  }
+
+  Encoded encode_whole(string_view text, const EncodeOptions& options) const {
+    Encoded out;
+    if (options.add_special_tokens) out.ids = prefix_;
+    std::string repaired;
+    if (!is_valid_utf8(text)) text = repaired = repair_utf8(text);
+    encode_text(text, SpecialRule{.all = options.parse_special_tokens}, out);
+    if (options.add_special_tokens) out.ids.insert(out.ids.end(), suffix_.begin(), suffix_.end());
+    return out;
+  }
+
+  Encoded encode_pieces(const std::vector<MarkedText>& pieces) const {
+    std::string joined;
+    std::vector<Span> trusted;
+    for (const MarkedText& p : pieces) {
+      const std::size_t begin = joined.size();
+      joined += is_valid_utf8(p.text) ? std::string(p.text) : repair_utf8(p.text);
+      if (!p.trusted || joined.size() == begin) continue;
+      if (!trusted.empty() && trusted.back().end == begin) {
+        trusted.back().end = joined.size();
+      } else {
+        trusted.push_back({begin, joined.size()});
+      }
+    }
+    Encoded out;
+    const bool whole = trusted.size() == 1 && trusted[0] == Span{0, joined.size()};
+    encode_text(joined, SpecialRule{.all = whole, .trusted = whole ? nullptr : &trusted}, out);
+    return out;
+  }
+
   /// Of a printable vocabulary `token` is bytes already.
   void set_text(const TokenDecoder& decoder, TokenId id, string_view token) {
     if (vocab_->printable() && decoder.is_byte_level()) return texts_.set(id, token, token);
@@ -131,17 +162,18 @@ class PipelineTokenizer final : public Tokenizer {
     max_text_bytes_ = std::max(*max_text_bytes_, literal.content.size() * shrinks.value_or(1));
   }
 
-  void add(AddedToken token, const TokenDecoder& decoder) {
+  void add(AddedToken token, const TokenDecoder& decoder, std::vector<AddedToken>& raw,
+           std::vector<AddedToken>& normalized) {
     if (token.special) special_[static_cast<std::size_t>(token.id)] = true;
     const bool known = added_.has(token.id);
     if (!known) added_.add(token.id, token.content);
-    if (token.normalized) token.content = normalized(normalizer_.get(), repair_utf8(token.content));
+    if (token.normalized) token.content = text::normalized(normalizer_.get(), repair_utf8(token.content));
     // One that has been normalised is decoded so, too.
     if (!known) set_text(decoder, token.id, vocab_->printable() ? vocab_->read(token.content).first : token.content);
     // Without a normalizer the second pass still comes after the first, so the two stay apart.
     if (token.content.empty()) return;
     bound_by(token);
-    (token.normalized ? normalized_ : raw_).add(token);
+    (token.normalized ? normalized : raw).push_back(std::move(token));
   }
 
   void collect_end_ids(const VocabData& data) {
@@ -164,13 +196,13 @@ class PipelineTokenizer final : public Tokenizer {
     end_ids_.erase(std::unique(end_ids_.begin(), end_ids_.end()), end_ids_.end());
   }
 
-  void encode_text(string_view text, const SpecialRule& rule, std::vector<TokenId>& ids) const {
+  void encode_text(string_view text, const SpecialRule& rule, Encoded& out) const {
     std::vector<Segment> segments;
     raw_.find(text, rule, segments);
     std::vector<Span> inside;
     for (const Segment& s : segments) {
       if (s.id != kNoToken) {
-        ids.push_back(s.id);
+        out.ids.push_back(s.id);
         continue;
       }
       SpecialRule inner = rule;
@@ -179,7 +211,7 @@ class PipelineTokenizer final : public Tokenizer {
         inner.all = inside.size() == 1 && inside[0].size() == s.span.size();
         inner.trusted = inner.all ? nullptr : &inside;
       }
-      encode_normalized(text.substr(s.span.begin, s.span.size()), inner, s.span.begin == 0, ids);
+      encode_normalized(text.substr(s.span.begin, s.span.size()), inner, s.span.begin == 0, out);
     }
   }
 
@@ -194,7 +226,7 @@ class PipelineTokenizer final : public Tokenizer {
     return out;
   }
 
-  void encode_normalized(string_view text, SpecialRule rule, bool at_start, std::vector<TokenId>& ids) const {
+  void encode_normalized(string_view text, SpecialRule rule, bool at_start, Encoded& out) const {
     std::string changed;
     const std::vector<Span> nowhere;
     if (normalizer_ && !normalizer_->leaves(text)) {
@@ -202,6 +234,7 @@ class PipelineTokenizer final : public Tokenizer {
       Normalizing state = normalizing(text);
       normalizer_->run(changed, state);
       at_start = at_start && !state.cut;
+      if (!state.gave_up.empty()) out.gave_up = state.gave_up;
       if (changed != text) {
         text = changed;
         // Origins do not survive a change of the text: unless all of it was the template's own, no special
@@ -209,22 +242,23 @@ class PipelineTokenizer final : public Tokenizer {
         if (rule.trusted) rule.trusted = &nowhere;
       }
     }
-    if (normalized_.empty()) return encode_plain(text, at_start, ids);
+    if (normalized_.empty()) return encode_plain(text, at_start, out);
     std::vector<Segment> segments;
     normalized_.find(text, rule, segments);
     for (const Segment& s : segments) {
       if (s.id != kNoToken) {
-        ids.push_back(s.id);
+        out.ids.push_back(s.id);
       } else {
-        encode_plain(text.substr(s.span.begin, s.span.size()), at_start && s.span.begin == 0, ids);
+        encode_plain(text.substr(s.span.begin, s.span.size()), at_start && s.span.begin == 0, out);
       }
     }
   }
 
-  void encode_plain(string_view text, bool at_start, std::vector<TokenId>& ids) const {
+  void encode_plain(string_view text, bool at_start, Encoded& out) const {
     PreTokens tokens(text, at_start);
     for (const PreTokenizerPtr& step : steps_) step->run(tokens);
-    for (const Span& p : tokens.pieces()) model_->encode(tokens.piece(p), ids);
+    if (!tokens.gave_up().empty()) out.gave_up = tokens.gave_up();
+    for (const Span& p : tokens.pieces()) model_->encode(tokens.piece(p), out.ids);
   }
 
   std::shared_ptr<const Vocab> vocab_;  ///< what the model works with

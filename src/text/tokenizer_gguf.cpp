@@ -13,7 +13,7 @@ namespace {
 
 using std::string_view;
 
-enum class First : std::uint8_t { kNone, kDigits, kDeepSeekCoder, kDeepSeekV3 };
+enum class First : std::uint8_t { kNone, kDigits, kDeepSeekCoder, kDeepSeekLlm, kDeepSeekV3 };
 
 struct Pre {
   string_view name;
@@ -38,6 +38,9 @@ constexpr Pre kPres[] = {
     {"llama3", patterns::kLlama3, First::kNone, false, true, true},
     {"falcon3", patterns::kLlama3, First::kNone, false, true, true},
     {"lfm2", patterns::kLlama3, First::kNone, false, true, true},
+    {"pixtral", patterns::kLlama3, First::kNone, false, true, true},
+    {"midm-2.0", patterns::kLlama3, First::kNone, false, true, true},
+    {"smaug-bpe", patterns::kLlama3, First::kNone, false, true},
     {"dbrx", patterns::kLlama3},
     {"glm4", patterns::kLlama3},
     {"chatglm-bpe", patterns::kLlama3},
@@ -49,9 +52,14 @@ constexpr Pre kPres[] = {
     {"llama4", patterns::kO200k, First::kNone, false, true},
     {"minimax-m2", patterns::kO200k},
     {"tekken", patterns::kTekken, First::kNone, false, true, true},
+    {"falcon-h1", patterns::kTekken, First::kNone, false, true, true},
+    {"kimi-k2", patterns::kKimi, First::kNone, false, true},
+    {"seed-coder", patterns::kSeedCoder},
+    {"deepseek-llm", nullptr, First::kDeepSeekLlm},
     {"deepseek-coder", nullptr, First::kDeepSeekCoder},
     {"deepseek-v3", patterns::kDeepSeekV3, First::kDeepSeekV3},
     {"hunyuan-dense", patterns::kDeepSeekV3, First::kDeepSeekV3},
+    {"joyai-llm", patterns::kDeepSeekV3, First::kDeepSeekV3},
 };
 
 Result<const Pre*> find_pre(const std::string& name) {
@@ -78,6 +86,8 @@ Result<void> add_patterns(TokenizerSpec& spec, std::span<const char* const> list
 Result<void> add_steps(TokenizerSpec& spec, const Pre& pre) {
   static constexpr const char* kCoder[] = {"[\r\n]", patterns::kSpaceLetters, patterns::kSpacePunctuation,
                                            "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"};
+  static constexpr const char* kLlm[] = {"[\r\n]", patterns::kDeepSeekLetters, patterns::kDeepSeekPunctuation,
+                                         patterns::kTrailingSpaces, "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"};
   static constexpr const char* kV3[] = {patterns::kDigits3, "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"};
   const auto digits = [&] {
     spec.steps.push_back(split_step(SplitStep(digit_matcher(), SplitBehavior::kIsolated, false)));
@@ -88,6 +98,10 @@ Result<void> add_steps(TokenizerSpec& spec, const Pre& pre) {
     case First::kDigits: digits(); break;
     case First::kDeepSeekCoder:
       r = add_patterns(spec, kCoder);
+      digits();
+      break;
+    case First::kDeepSeekLlm:
+      r = add_patterns(spec, kLlm);
       digits();
       break;
     case First::kDeepSeekV3: r = add_patterns(spec, kV3); break;
@@ -151,6 +165,8 @@ bool is_gguf_padding(const VocabData& v, std::size_t i) {
 Result<void> add_gguf_literal(const VocabData& v, std::size_t i, TokenizerSpec& spec) {
   const std::string& token = v.tokens[i];
   if (token.size() > kMaxLiteralBytes) return bad_gguf("tokens", "entry " + std::to_string(i) + " is too long");
+  spec.literal_bytes += token.size();
+  if (spec.literal_bytes > kMaxAllLiteralBytes) return bad_gguf("tokens", "has literals of more than 16 MiB in all");
   // A literal is cut out of the text: what stands around it must be whole characters again.
   if (!is_valid_utf8(token)) return bad_gguf("tokens", "entry " + std::to_string(i) + " is not valid UTF-8");
   const bool special = gguf_type(v, i) != kUserDefined;

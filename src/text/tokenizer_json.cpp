@@ -36,6 +36,8 @@ Result<void> read_added(const Json* j, TokenizerSpec& spec) {
     if (std::max(size, token.content.size()) > kMaxLiteralBytes) {
       return bad_json(field, "has a literal above 4096 bytes");
     }
+    spec.literal_bytes += std::max(size, token.content.size());
+    if (spec.literal_bytes > kMaxAllLiteralBytes) return bad_json(field, "has literals of more than 16 MiB in all");
     if (token.special) spec.controls.push_back(token.id);
     spec.size = std::max(spec.size, token.id + 1);
     spec.added.push_back(std::move(token));

@@ -34,6 +34,7 @@ struct TokenizerSpec {
   std::shared_ptr<Vocab> vocab;      ///< of the model, which knows no added token
   ModelSpec model;
   std::vector<AddedToken> added;
+  std::size_t literal_bytes = 0;     ///< of `added`, once normalised; at most kMaxAllLiteralBytes
   std::vector<TokenId> controls;     ///< ids that the model must not make of text
   NormalizerPtr normalizer;          ///< may be null
   std::vector<PreTokenizerPtr> steps;

@@ -250,6 +250,20 @@ TEST_F(CliModel, InspectShowsWhatARefusedFileHoldsAndThenWhy) {
   EXPECT_NE(mute.err.find("tokenizer.json"), std::string::npos) << mute.err;
 }
 
+// Text is completed without it, and the line says where it is wrong.
+TEST_F(CliModel, ATemplateThatDoesNotParseIsAWarning) {
+  const test::TempDir dir;
+  for (const auto& entry : std::filesystem::directory_iterator(model_))
+    std::filesystem::create_symlink(std::filesystem::absolute(entry.path()), dir.path() + "/" + entry.path().filename().string());
+  std::filesystem::remove(dir.path() + "/chat_template.jinja");
+  dir.write("chat_template.jinja", "{{ bos_token }}\n{% if %}");
+  const Done done = barg({"inspect", dir.path()});
+  EXPECT_EQ(done.code, kExitOk) << done.err;
+  EXPECT_NE(done.out.find("chat template: does not parse, so chat is refused\n  chat_template: the template does not parse: line 2"), std::string::npos) << done.out;
+  EXPECT_EQ(barg({"tokenize", dir.path()}, "a").code, kExitOk);
+  EXPECT_NE(barg({"render", "--model", dir.path()}, "{}").err.find("line 2"), std::string::npos);
+}
+
 TEST_F(CliModel, TheToolDialectIsFoundAndCanBeNamed) {
   const auto has = [&](const Done& done, const char* part) {
     EXPECT_NE((done.out + done.err).find(part), std::string::npos) << part << "\n" << done.out << done.err;

@@ -286,6 +286,25 @@ TEST(HfFiles, TemplatePrecedence) {
   EXPECT_EQ(v.chat_template, "from file");
   ASSERT_EQ(v.named_chat_templates.size(), 1u);
   EXPECT_EQ(v.named_chat_templates[0].first, "rag");
+  // Without the file there is still the default of the configuration; the files beside it are the named ones.
+  fs::remove(d.dir.path() + "/chat_template.jinja");
+  EXPECT_EQ(d.open()->vocab()->chat_template, "A");
+  EXPECT_EQ(d.open()->vocab()->named_chat_templates, v.named_chat_templates);
+  fs::remove_all(d.dir.path() + "/additional_chat_templates");
+  // What older processors wrote comes before the configuration and behind the file.
+  d.dir.write("chat_template.json", R"({"chat_template":"from a processor"})");
+  EXPECT_EQ(d.open()->vocab()->chat_template, "from a processor");
+  EXPECT_TRUE(d.open()->vocab()->named_chat_templates.empty());
+  d.dir.write("chat_template.jinja", "from file");
+  EXPECT_EQ(d.open()->vocab()->chat_template, "from file");
+  fs::remove(d.dir.path() + "/chat_template.jinja");
+  d.dir.write("chat_template.json", R"({"chat_template":null})");
+  EXPECT_EQ(d.open()->vocab()->chat_template, "A");
+  d.dir.write("chat_template.json", R"({"chat_template":[{"name":"default"}]})");
+  EXPECT_THAT(d.open()->vocab().error().message, HasSubstr("chat_template.json: chat_template has an entry"));
+  d.dir.write("chat_template.json", "{");
+  EXPECT_THAT(d.open()->vocab().error().message, HasSubstr("chat_template.json"));
+  fs::remove(d.dir.path() + "/chat_template.json");
   fs::remove(d.dir.path() + "/tokenizer.json");
   EXPECT_THAT(d.open()->vocab().error().message, HasSubstr("has no tokenizer.json"));
 }

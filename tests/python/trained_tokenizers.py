@@ -3,7 +3,7 @@
 
     python trained_tokenizers.py [--mb 2] [--only TEXT] [--seconds 1800]
                                                              BARG_TEST_TOKENIZER_BATCH: the program that encodes with Barg
-    python trained_tokenizers.py --write FILE                small ones with their ids: tests/data/tokenizers/trained.jsonl
+    python trained_tokenizers.py --write FILE [--only TEXT]  small ones with their ids: tests/data/tokenizers/trained.jsonl
 
 Every split pattern x NFC x added tokens x ignore_merges, SentencePiece's BPE with spaces as Llama 2, Mistral and Gemma have them, Unigram with
 and without byte fallback, WordPiece with and without case. The text is code, 12 scripts, emoji, spaces, controls and literals of special tokens.
@@ -34,6 +34,21 @@ LLAMA3 = CONTRACTIONS + "|" + LEAD + r"\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n
 O200K = "|".join([f"{LEAD}{UPPER}*{LOWER}+{CONTRACTIONS}?", f"{LEAD}{UPPER}+{LOWER}*{CONTRACTIONS}?", r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n/]*", TAIL])
 DEEPSEEK = [r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
             r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|" + TAIL]
+# Cased letters of Unicode 11 by ranges, as DeepSeek's files have them; some ends are singletons of NFC.
+CASED_LETTERS = ("A-Za-z\u00B5\u00C0-\u00D6\u00D8-\u00F6\u00F8-\u01BA\u01BC-\u01BF\u01C4-\u0293\u0295-\u02AF\u0370-\u0373\u0376\u0377"
+               "\u037B-\u037D\u037F\u0386\u0388-\u038A\u038C\u038E-\u03A1\u03A3-\u03F5\u03F7-\u0481\u048A-\u052F\u0531-\u0556"
+               "\u10A0-\u10C5\u13A0-\u13F5\u13F8-\u13FD\u1C90-\u1CBA\u1CBD-\u1CBF\u1D00-\u1D2B\u1D6B-\u1D77\u1D79-\u1D9A\u1E00-\u1F15"
+               "\u1F18-\u1F1D\u1F20-\u1F45\u1F48-\u1F4D\u1F50-\u1F57\u1F59\u1F5B\u1F5D\u1F5F-\u1F7D\u1F80-\u1FB4\u1FB6-\u1FBC\u1FBE"
+               "\u1FC2-\u1FC4\u1FC6-\u1FCC\u1FD0-\u1FD3\u1FD6-\u1FDB\u1FE0-\u1FEC\u1FF2-\u1FF4\u1FF6-\u1FFC\u2102\u2107\u210A-\u2113"
+               "\u2115\u2119-\u211D\u2124\u2126\u2128\u212A-\u212D\u212F-\u2134\u2139\u213C-\u213F\u2145-\u2149\u214E\u2183\u2184"
+               "\u2C00-\u2C7B\u2C7E-\u2CE4\u2CEB-\u2CEE\u2CF2\u2CF3\uA640-\uA66D\uA680-\uA69B\uA722-\uA76F\uA771-\uA787\uA78B-\uA78E"
+               "\uAB70-\uABBF\uFB00-\uFB06\uFB13-\uFB17\uFF21-\uFF3A\uFF41-\uFF5A\U00010400-\U0001044F\U000104B0-\U000104D3"
+               "\U000104D8-\U000104FB\U00010C80-\U00010CB2\U00010CC0-\U00010CF2\U000118A0-\U000118DF\U0001E900-\U0001E943")
+HAN_APART = [s.replace("]", r"&&[^\p{Han}]]") for s in (UPPER, LOWER)]
+KIMI = "|".join([r"[\p{Han}]+", f"{LEAD}{HAN_APART[0]}*{HAN_APART[1]}+{CONTRACTIONS}?", f"{LEAD}{HAN_APART[0]}+{HAN_APART[1]}*{CONTRACTIONS}?", r"\p{N}{1,3}",
+                 r" ?[^\s\p{L}\p{N}]+[\r\n]*", TAIL])
+SEED_CODER = CONTRACTIONS + "|[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\r\n]+|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"
+CJK = "[一-龥ࠀ-一가-\ud7ff]+"
 
 
 def split(pattern):
@@ -56,7 +71,11 @@ PATTERNS = {
     "o200k": lambda: pre_tokenizers.Sequence([split(O200K), RAW()]),
     "tekken": lambda: pre_tokenizers.Sequence([split(O200K.replace(CONTRACTIONS + "?", "").replace(r"\p{N}{1,3}", r"\p{N}")), RAW()]),
     "deepseek-v3": lambda: pre_tokenizers.Sequence([split(p) for p in DEEPSEEK] + [RAW()]),
-    "deepseek-coder": lambda: pre_tokenizers.Sequence([split("[\r\n]"), split(r"\s?\p{L}+"), split(r"\s?\p{P}+"), split("[一-龥ࠀ-一가-\ud7ff]+"), DIGITS(), RAW()]),
+    "deepseek-coder": lambda: pre_tokenizers.Sequence([split("[\r\n]"), split(r"\s?\p{L}+"), split(r"\s?\p{P}+"), split(CJK), DIGITS(), RAW()]),
+    "deepseek-llm": lambda: pre_tokenizers.Sequence([split("[\r\n]"), split(rf"\s?[{CASED_LETTERS}]+"), split("\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+"),
+                                                     split(r"\s+$"), split(CJK), DIGITS(), RAW()]),
+    "kimi": lambda: pre_tokenizers.Sequence([split(KIMI), RAW()]),
+    "seed-coder": lambda: pre_tokenizers.Sequence([split(SEED_CODER), RAW()]),
     "any-regex": lambda: pre_tokenizers.Sequence([split(r"\w+|[^\w\s]{1,4}|\s+(?=\S)|\s+"), RAW()]),
     "falcon": lambda: pre_tokenizers.Sequence([pre_tokenizers.Punctuation("contiguous"), own_pattern(), pre_tokenizers.Digits(individual_digits=False), split("[0-9][0-9][0-9]")]),
 }
@@ -229,13 +248,13 @@ def compare(name, t, blocks, program):
     return total
 
 
-def write(path):
+def write(path, only):
     texts = corpus()
     rng = random.Random(1)
     keep = [n for n in kinds() if not n.endswith(" nfc") and ("flagged" in n or n.split()[0] in ("unigram", "wordpiece")) and
-            ("ignore_merges" in n) == (n.split()[0] in ("llama3", "o200k", "tekken")) and ("nfc" in n) == (n.split()[0] in ("qwen2", "qwen35"))]
+            ("ignore_merges" in n) == (n.split()[0] in ("llama3", "o200k", "tekken", "kimi")) and ("nfc" in n) == (n.split()[0] in ("qwen2", "qwen35"))]
     with open(path, "w", encoding="utf-8") as out:
-        for name in keep:
+        for name in (n for n in keep if only in n):
             t = kinds()[name](texts, 2000 if name.startswith("unigram") else 700)
             rows = []
             for text in [b[:160] for b in mixed_text(rng, 60_000, texts)][:12] + [json.loads(l)["text"] for l in open(os.path.join(ROOT, "tests/data/tokenizers/strings.jsonl"))][::60]:
@@ -255,7 +274,7 @@ def main():
     a.add_argument("--seconds", type=float, default=1800)
     a = a.parse_args()
     if a.write:
-        return write(a.write)
+        return write(a.write, a.only)
     program = os.environ["BARG_TEST_TOKENIZER_BATCH"]
     texts = corpus()
     blocks = mixed_text(random.Random(7), int(a.mb * 1e6), texts)

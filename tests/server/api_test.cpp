@@ -336,6 +336,22 @@ TEST_F(ApiTest, OnlyWhatIsTooLongForCertainIsRefusedEarly) {
   EXPECT_EQ(*encoded, before + 1);
 }
 
+// Other ids than the model's would be a wrong answer.
+TEST_F(ApiTest, TextThatTheTokenizerGivesUpOnIsRefused) {
+  tokenizer_->gives_up_on = "aaaa";
+  start();
+  const auto refused = [](const RawResponse& response, const char* param) {
+    EXPECT_EQ(response.status, 400);
+    EXPECT_EQ(response.error("message"), "gives up");
+    EXPECT_EQ(response.error("param"), param);
+  };
+  refused(ask(post("/v1/chat/completions", R"({"model":"fake","messages":[{"role":"user","content":"aaaa"}]})")), "messages");
+  refused(ask_completion(R"({"prompt":"aaaa"})"), "prompt");
+  refused(ask(post("/v1/responses", R"({"model":"fake","input":"aaaa"})")), "input");
+  refused(ask(post("/tokenize", R"({"model":"fake","prompt":"aaaa"})")), "prompt");
+  EXPECT_EQ(ask_completion(R"({"prompt":"aaa","max_tokens":4})").status, 200);
+}
+
 TEST_F(ApiTest, ErrorsNameModelAndField) {
   start();
   const RawResponse model = ask(post(

@@ -44,6 +44,18 @@ class FakeTokenizer final : public Tokenizer {
     for (const MarkedText& p : pieces) append(p.text, p.trusted, ids);
     return ids;
   }
+  /// Text that try_encode gives up on; empty: none.
+  std::string gives_up_on;
+  Result<std::vector<TokenId>> try_encode(std::string_view text, const EncodeOptions& options) const override {
+    if (!gives_up_on.empty() && text.find(gives_up_on) != text.npos) return fail(ErrorCode::kInvalidValue, "gives up");
+    return encode(text, options);
+  }
+  Result<std::vector<TokenId>> try_encode_marked(const std::vector<MarkedText>& pieces) const override {
+    for (const MarkedText& p : pieces) {
+      if (auto ids = try_encode(p.text, {}); !ids) return ids;
+    }
+    return encode_marked(pieces);
+  }
   std::string_view token_bytes(TokenId id) const override {
     return id >= 0 && id < kFakeVocab ? std::string_view(pieces_[static_cast<std::size_t>(id)])
                                       : std::string_view();

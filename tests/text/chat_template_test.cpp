@@ -125,6 +125,41 @@ TEST(ChatTemplate, WithoutOne) {
   EXPECT_NE(broken.error().message.find("line 1"), std::string::npos);
 }
 
+// A file's own template is no reason not to complete text.
+TEST(ChatTemplate, OneThatDoesNotParse) {
+  VocabData vocab;
+  vocab.chat_template = "x\n{% if %}";
+  vocab.named_chat_templates = {{"tool_use", "with tools"}};
+  const auto t = ChatTemplate::create(vocab, nullptr, "");
+  ASSERT_TRUE(t) << t.error().message;
+  EXPECT_FALSE((*t)->has_template());
+  ASSERT_EQ((*t)->problems().size(), 1u);
+  EXPECT_TRUE((*t)->problems()[0].starts_with("chat_template: the template does not parse: line 2")) << (*t)->problems()[0];
+  ChatPrompt prompt = prompt_of(R"([{"role":"user","content":"x"}])");
+  const auto out = (*t)->render(prompt);
+  ASSERT_FALSE(out);
+  EXPECT_EQ(out.error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(out.error().param, "messages");
+  EXPECT_NE(out.error().message.find("line 2"), std::string::npos);
+  EXPECT_TRUE((*t)->applied(prompt).options.empty());
+  prompt.tools = *parse_json(R"([{"type":"function","function":{"name":"f"}}])");
+  const auto tools = (*t)->render(prompt);
+  ASSERT_TRUE(tools) << tools.error().message;
+  EXPECT_EQ(tools->text, "with tools");
+  const auto given = ChatTemplate::create(vocab, nullptr, "{{ 'given' }}");
+  ASSERT_TRUE(given);
+  EXPECT_TRUE((*given)->has_template());
+  EXPECT_TRUE((*given)->problems().empty());
+  vocab.chat_template = "x";
+  vocab.named_chat_templates = {{"tool_use", "{{"}};
+  const auto named = ChatTemplate::create(vocab, nullptr, "");
+  ASSERT_TRUE(named);
+  EXPECT_TRUE((*named)->has_template());
+  EXPECT_FALSE((*named)->render(prompt));
+  prompt.tools = nullptr;
+  EXPECT_TRUE((*named)->render(prompt));
+}
+
 TEST(ChatTemplate, TemplateErrorsAreTheClients) {
   const auto out = make("{{ raise_exception('roles must alternate') }}")
                        ->render(prompt_of(R"([{"role":"user","content":"x"}])"));

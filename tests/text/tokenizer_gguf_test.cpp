@@ -39,6 +39,26 @@ VocabData gguf_of(const Json& file, const char* pre) {
   return v;
 }
 
+// ---- a vocabulary of bytes, for what files may say
+
+VocabData small_gguf() {
+  VocabData v;
+  v.ggml_model = "gpt2";
+  v.ggml_pre = "gpt-2";
+  for (char c = '!'; c <= '~'; ++c) v.tokens.emplace_back(1, c);
+  v.tokens.emplace_back("ab");
+  v.tokens.emplace_back("<|im_end|>");
+  v.tokens.emplace_back("<tool>");
+  v.tokens.emplace_back("[PAD97]");
+  v.tokens.emplace_back("[PAD98]");
+  v.token_types.assign(v.tokens.size(), 1);
+  v.token_types[95] = 3;
+  v.token_types[96] = 4;
+  v.token_types[97] = v.token_types[98] = 5;
+  v.merges = {"a b"};
+  return v;
+}
+
 // One for each kind of `pre`: equal to the tokenizer.json of that model.
 class GgufPre : public testing::TestWithParam<std::pair<const char*, const char*>> {};
 
@@ -76,6 +96,56 @@ INSTANTIATE_TEST_SUITE_P(Kinds, GgufPre,
                            for (char& c : name) c = c == '-' ? '_' : c;
                            return name;
                          });
+
+/// A trained tokenizer without the flags that a GGUF file loses.
+Json without_flags(Json file) {
+  for (Json& t : file.find("added_tokens")->as_array()) {
+    for (const char* flag : {"single_word", "lstrip", "rstrip", "normalized"}) t.set(flag, false);
+  }
+  return file;
+}
+
+// Kinds of `pre` whose models are not here: a tokenizer trained with the published pattern, in both containers. That its
+// tokenizer.json is read as Hugging Face tokenizers reads it, tokenizer_variants_test.cpp checks.
+TEST(Gguf, PublishedPatternsOfOtherKinds) {
+  int files = 0;
+  const std::string trained = test::read_data("tokenizers/trained.jsonl").value_or("");
+  for (const auto& [kind, pre] : {std::pair("tekken ", "falcon-h1"), {"llama3 ", "smaug-bpe"}, {"llama3 ", "pixtral"}, {"deepseek-llm ", "deepseek-llm"},
+                                  {"kimi ", "kimi-k2"}, {"seed-coder ", "seed-coder"}, {"deepseek-v3 ", "joyai-llm"}}) {
+    for (const Json& line : test::parse_lines(trained)) {
+      if (!line.find("name")->as_string().starts_with(kind)) continue;
+      const Json file = without_flags(*line.find("tokenizer"));
+      VocabData hf, gguf = gguf_of(file, pre);
+      hf.tokenizer_json = dump_json(file);
+      gguf.add_bos = false;
+      const auto want = make_tokenizer(hf), got = make_tokenizer(gguf);
+      ASSERT_TRUE(want) << want.error().message;
+      ASSERT_TRUE(got) << got.error().message;
+      for (const Json& row : line.find("rows")->as_array()) {
+        const std::string& s = row.find("text")->as_string();
+        EXPECT_EQ((*got)->encode(s, kText), (*want)->encode(s, kText)) << pre << ": " << s;
+      }
+      for (const Json& row : test::parse_lines(test::read_data("tokenizers/strings.jsonl").value_or(""))) {
+        const std::string& s = row.find("text")->as_string();
+        EXPECT_EQ((*got)->encode(s, kText), (*want)->encode(s, kText)) << pre << ": " << s;
+      }
+      ++files;
+    }
+  }
+  EXPECT_EQ(files, 7);
+}
+
+TEST(Gguf, BosOfOtherKinds) {
+  for (const auto& [pre, bos] : {std::pair("falcon-h1", true), {"pixtral", true}, {"midm-2.0", true}, {"smaug-bpe", false}, {"deepseek-llm", false},
+                                 {"kimi-k2", false}, {"seed-coder", false}, {"joyai-llm", false}}) {
+    VocabData v = small_gguf();
+    v.ggml_pre = pre;
+    v.bos = 95;
+    const auto t = make_tokenizer(v);
+    ASSERT_TRUE(t) << t.error().message;
+    EXPECT_EQ((*t)->encode("a", {}).size(), bos ? 2u : 1u) << pre;
+  }
+}
 
 // LFM2 splits as Llama 3 does. Files of LFM2.5 have the same name, and a pattern that is spelled in another way.
 TEST(Gguf, Lfm2SplitsByThePatternOfItsTokenizerJson) {
@@ -347,26 +417,6 @@ TEST(SmolLm2, PromptsAsMarkedText) {
   }
   EXPECT_GE(cases, 20);
   EXPECT_GE(literals, 1) << "one prompt has literals of special tokens in its content";
-}
-
-// ---- a vocabulary of bytes, for what files may say
-
-VocabData small_gguf() {
-  VocabData v;
-  v.ggml_model = "gpt2";
-  v.ggml_pre = "gpt-2";
-  for (char c = '!'; c <= '~'; ++c) v.tokens.emplace_back(1, c);
-  v.tokens.emplace_back("ab");
-  v.tokens.emplace_back("<|im_end|>");
-  v.tokens.emplace_back("<tool>");
-  v.tokens.emplace_back("[PAD97]");
-  v.tokens.emplace_back("[PAD98]");
-  v.token_types.assign(v.tokens.size(), 1);
-  v.token_types[95] = 3;
-  v.token_types[96] = 4;
-  v.token_types[97] = v.token_types[98] = 5;
-  v.merges = {"a b"};
-  return v;
 }
 
 TEST(Gguf, TypesOfTokens) {

@@ -14,7 +14,8 @@ namespace {
 const char* const kPatterns[] = {patterns::kGpt2,      patterns::kLlama3,     patterns::kQwen2,
                                  patterns::kQwen35,    patterns::kO200k,      patterns::kTekken,
                                  patterns::kDeepSeekV3, patterns::kDeepSeekV3Raw, patterns::kDigits3,
-                                 patterns::kSpaceLetters, patterns::kSpacePunctuation};
+                                 patterns::kSpaceLetters, patterns::kSpacePunctuation,
+                                 patterns::kKimi, patterns::kSeedCoder, patterns::kTrailingSpaces};
 
 // Every class and every border between classes that a pattern speaks of; nothing newer than Unicode 13, which
 // PCRE2 may not know.
@@ -22,7 +23,7 @@ const char32_t kAlphabet[] = {'a',    'b',    's',    't',    'r',    'e',    'v
                               'L',    'E',    '0',    '7',    ' ',    ' ',    ' ',   '\n',   '\r',   '\t',   '\'',   '\'',
                               '/',    '.',    '!',    '$',    '_',    0,      0x1F,  0x85,   0xA0,   0xB2,   0xC9,   0xE9,
                               0x17F,  0x1C5,  0x2B0,  0x301,  0x4E2D, 0x5D0,  0x661, 0x903,  0x2028, 0x2019, 0x20AC, 0x3000,
-                              0x180E, 0x200B, 0x200D, 0xE000, 0x1F600, 0x10400};
+                              0x180E, 0x200B, 0x200D, 0xE000, 0x1F600, 0x10400, 0x3005, 0x3007, 0x2E80, 0x20000};
 
 std::string random_text(std::mt19937& rng) {
   std::string s;
@@ -35,7 +36,7 @@ std::string random_text(std::mt19937& rng) {
 
 std::vector<Span> find(const Matcher& m, std::string_view s) {
   std::vector<Span> out;
-  m.find_all(s, out);
+  EXPECT_TRUE(m.find_all(s, out));
   return out;
 }
 
@@ -81,7 +82,7 @@ TEST(Split, ClassesOfUnicode16) {
 
 std::vector<std::string> run(const SplitStep& step, std::string_view s) {
   std::vector<Span> out;
-  step.run(s, {{0, s.size()}}, out);
+  EXPECT_TRUE(step.run(s, {{0, s.size()}}, out));
   std::vector<std::string> texts;
   for (const Span& x : out) texts.emplace_back(s.substr(x.begin, x.size()));
   return texts;
@@ -101,7 +102,7 @@ TEST(Split, Behaviors) {
 }
 
 TEST(Split, WhatPcre2CannotSayIsRefused) {
-  for (const char* pattern : {"[a&&b]", "[[a]b]", "[\\S]", "\\h", "(", "a\\", "\\u12", "[\\b]", "\\O"}) {
+  for (const char* pattern : {"[a&&b]", "[[a]b]", "[a&&[b]c]", "[^a&&[b]]", "[&&[b]]", "[a&&[b", "[a&&[b]", "[\\S]", "\\h", "(", "a\\", "\\u12", "[\\b]", "\\O"}) {
     const auto m = regex_matcher(pattern);
     ASSERT_FALSE(m) << pattern;
     EXPECT_EQ(m.error().code, ErrorCode::kUnsupported);
@@ -122,13 +123,53 @@ TEST(Split, WordCharactersAreThoseOfOniguruma) {
   EXPECT_EQ(find(**border, "a b").size(), 4u);
 }
 
-TEST(Split, HostileTextOnAHostilePatternEnds) {
-  const auto m = regex_matcher("(a+)+b");
-  ASSERT_TRUE(m);
-  EXPECT_TRUE(find(**m, std::string(64, 'a') + "cb").empty()) << "the match limit stops it; the text stays whole";
-  const auto words = regex_matcher(R"(\p{L}+|\s+)");
-  ASSERT_TRUE(words);
-  EXPECT_EQ(find(**words, std::string(1 << 20, 'a')).size(), 1u) << "long runs are no reason to give up";
+TEST(Split, IntersectionsOfClasses) {
+  const auto pieces = [](const char* pattern, std::string_view s) {
+    const auto m = regex_matcher(pattern);
+    return m ? show(s, find(**m, s)) : m.error().message;
+  };
+  EXPECT_EQ(pieces(R"([\p{L}&&[^a]]+)", "bcadé a"), "[bc][dé]");
+  EXPECT_EQ(pieces(R"([a-z&&[^aeiou]]|\d)", "xa1"), "[x][1]");
+  EXPECT_EQ(pieces(R"([a-z&&[c-x&&[^e]]]+)", "abcdefyz"), "[cd][f]");
+  EXPECT_EQ(pieces(R"([]a&&[]]]+)", "a]]b"), "[]]]") << "a ] in front is a character";
+}
+
+// Which text it is that hurts is found by trying, when the file is loaded.
+TEST(Split, CatastrophicPatternsAreRefused) {
+  for (const char* pattern : {"(a+)+b", "(?:a|aa)+$", "(?:[xy]+)*[bc]", "(?:ab|a|b)+c", "(\\s*)*x", "(a*)*(a*)*b", "(中+)+b"}) {
+    const auto m = regex_matcher(pattern);
+    ASSERT_FALSE(m) << pattern;
+    EXPECT_EQ(m.error().code, ErrorCode::kUnsupported);
+    EXPECT_NE(m.error().message.find("catastrophic"), std::string::npos) << m.error().message;
+  }
+  for (const char* pattern : {"a*[bc]", "(?:a|b)+[cd]", R"(\d{1,3}(?=(?:\d{3})*\b))", R"(\s+$|(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+)", "(?=a*[bc])x|y"}) {
+    EXPECT_TRUE(regex_matcher(pattern)) << pattern;
+  }
+}
+
+// The pattern takes the fourth power of a run: the probes are too short for it to show.
+TEST(Split, GivingUpIsSaid) {
+  const auto m = regex_matcher("q*(?:xa*a*a*a*b|y)");
+  ASSERT_TRUE(m) << m.error().message;
+  std::vector<Span> out;
+  EXPECT_FALSE((*m)->find_all("yx" + std::string(2000, 'a'), out));
+  EXPECT_EQ(out.size(), 1u) << "what came before";
+  EXPECT_EQ((*m)->pattern(), "q*(?:xa*a*a*a*b|y)");
+  EXPECT_EQ(find(**m, "yx" + std::string(20, 'a') + "by").size(), 3u);
+}
+
+TEST(Split, LongRunsAreNoReasonToGiveUp) {
+  for (const char* pattern : {R"(\p{L}+|\s+)", "(?:a|b)+", "(?:a|b)+(?=c|$)"}) {
+    const auto words = regex_matcher(pattern);
+    ASSERT_TRUE(words) << pattern;
+    EXPECT_EQ(find(**words, std::string(1 << 18, 'a')).size(), 1u) << pattern;
+  }
+}
+
+TEST(Split, TrailingSpacesInOneWalk) {
+  const auto known = known_matcher(patterns::kTrailingSpaces);
+  const std::string s = std::string(1 << 20, ' ') + "x";  // by backtracking: 2^39 steps
+  EXPECT_TRUE(find(*known, s).empty());
 }
 
 }  // namespace

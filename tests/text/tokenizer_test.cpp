@@ -324,6 +324,29 @@ TEST(Marked, RandomPiecesNeverMakeASpecialTokenFromOutside) {
 
 // ---- robustness
 
+// Fewer cuts than the model's would be other ids.
+TEST(Tokenizer, APatternThatGivesUpIsAnError) {
+  const std::string pattern = "q*(?:xa*a*a*a*b|y)", hostile = "x" + std::string(2000, 'a');
+  const Json split = Json::object({{"type", "Split"}, {"pattern", Json::object({{"Regex", pattern}})}, {"behavior", "Isolated"}});
+  const Json bytes = Json::object({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}});
+  Json before = small_file(), after = small_file();
+  before.set("normalizer", Json::object({{"type", "Replace"}, {"pattern", Json::object({{"Regex", pattern}})}, {"content", "z"}}));
+  after.set("pre_tokenizer", Json::object({{"type", "Sequence"}, {"pretokenizers", Json(Json::Array{split, bytes})}}));
+  for (const Json& file : {before, after}) {
+    const auto t = make(file);
+    const auto ids = t->try_encode(hostile, kText), marked = t->try_encode_marked({{"y", true}, {hostile, false}});
+    ASSERT_FALSE(ids);
+    ASSERT_FALSE(marked);
+    EXPECT_EQ(ids.error().code, ErrorCode::kInvalidValue);
+    EXPECT_NE(ids.error().message.find(pattern), std::string::npos) << ids.error().message;
+    EXPECT_FALSE(t->encode(hostile, kText).empty());
+    const auto harmless = t->try_encode("xaaby", kText);
+    ASSERT_TRUE(harmless);
+    EXPECT_EQ(*harmless, t->encode("xaaby", kText));
+    EXPECT_EQ(*t->try_encode_marked({{"xaaby", true}}), *harmless);
+  }
+}
+
 TEST(Tokenizer, InvalidUtf8IsRepairedNotTrusted) {
   const auto t = make(small_file());
   const std::string bad = "a\xFF" "b\xE4\xB8";
