@@ -8,7 +8,7 @@
 #include "text/bpe.h"
 #include "text/tokenizer_data.h"
 
-namespace barg::text {
+namespace barg::text::tokenizer_added_test {
 namespace {
 
 using test::ids_of;
@@ -168,4 +168,4 @@ TEST(AddedTokens, TooManyBytesOfThemAreRefused) {
 }
 
 }  // namespace
-}  // namespace barg::text
+}  // namespace barg::text::tokenizer_added_test
