@@ -89,13 +89,15 @@ class TieredEngine {
     return false;
   }
 
-  /// The tiers know every full block of this prompt by now. False after a minute.
-  bool wait_stored(const std::vector<TokenId>& prompt) {
+  /// The tiers know every full block of this prompt by now, or of those that end at a multiple of `interval`. False after
+  /// a minute.
+  bool wait_stored(const std::vector<TokenId>& prompt, std::int32_t interval = 0) {
     std::vector<store::Key> keys;
     Digest parent = kv::root_key(root, "");
     const kv::TokenView log{prompt, {}, {}};
     for (std::int32_t b = 0; b < log.size() / config.kv.block_size; ++b) {
       parent = kv::block_key(parent, log, b, config.kv.block_size);
+      if (interval > 0 && (b + 1) * config.kv.block_size % interval != 0) continue;
       for (std::uint32_t g = 0; g < stack->domain().part_bytes.size(); ++g) keys.push_back({parent, g});
     }
     const double until = real_clock().now() + 60;

@@ -98,7 +98,7 @@ class Converter {
     if (is("llama") || is("qwen3moe") || is("gpt-oss")) return;
     u32("expert_gating_func", e.score == ops::RouterScore::kSigmoid ? 2 : 1);
     out_.boolean("expert_weights_norm", e.normalise);
-    f32("expert_weights_scale", e.scale);
+    f32("expert_weights_scale", e.scale == 1 ? 0 : e.scale);  // some writers' word for none
     u32("expert_group_count", e.groups);
     u32("expert_group_used_count", e.kept_groups);
   }

@@ -85,6 +85,32 @@ TEST(LongRope, ShortFactorsServeContextsUpToTheOriginal) {
   check_file_against_goldens(path, path + "/goldens.safetensors", {.longest = 17, .context = 64});
 }
 
+/// What ../shared/data has no goldens of (generated_models.py --write).
+TEST(CommittedGoldens, GlmWithoutNormsBehindTheHalves) {
+  check_against_goldens("models/glm", "models/glm/goldens.safetensors");
+}
+
+/// dynamic decides once, from the context that is served: goldens of 128 tokens.
+TEST(CommittedGoldens, DynamicRopeBeyondTheModelsContext) {
+  const std::string model = "models/llama-dynamic", goldens = model + "/goldens.safetensors";
+  check_against_goldens(model, goldens, {.context = 128});
+  const Goldens g(barg::test::shared_data(goldens));
+  const auto worst = [&](std::int32_t context) {
+    Harness h(open_or_throw(barg::test::shared_data(model)), {.context = context});
+    const auto ids = g.ids("p65.input_ids");
+    return worst_of(g, "p65", h.logits(h.prefill(h.new_sequence(65), ids, {65})), h.vocab());
+  };
+  EXPECT_LE(worst(128), kBar);
+  EXPECT_GT(worst(127), 10 * kBar) << "another context has another theta";
+}
+
+/// transformers rounds frequencies and angles to f32; with both in double it is 2e-5 away (generated_models.py).
+TEST(LlamaYarn, PromptsOfSevenHundredTokensAreAsFarAsRoundedAnglesTakeThem) {
+  const std::string path = barg::test::shared_data("models/llama-yarn");
+  if (path.empty()) GTEST_SKIP() << barg::test::kNoShared;
+  check_file_against_goldens(path, path + "/goldens.safetensors", {.set = "p700", .bar = 2.5e-4f});
+}
+
 /// A config.json with one value changed.
 struct Change {
   const char* model;
@@ -162,6 +188,47 @@ const Change kChanges[] = {
     {"falcon-h1", "mamba_norm_before_gate", "true"},
     {"lfm2", "rope_theta", "1010000.0"},
     {"lfm2", "norm_eps", "1e-3"},
+    {"mixtral", "num_experts_per_tok", "1"},
+    {"mixtral", "rope_theta", "1010000.0"},
+    {"mixtral", "sliding_window", "100"},
+    {"mixtral", "rms_norm_eps", "1e-3"},
+    {"qwen3-moe", "num_experts_per_tok", "2"},
+    {"qwen3-moe", "norm_topk_prob", "false"},
+    {"qwen3-moe", "rope_theta", "1010000.0"},
+    {"qwen3-moe", "rms_norm_eps", "1e-3"},
+    {"gpt-oss", "num_experts_per_tok", "1"},
+    {"gpt-oss", "sliding_window", "25"},
+    {"gpt-oss", "swiglu_alpha", "1.75"},
+    {"gpt-oss", "swiglu_limit", "1.5"},
+    {"gpt-oss", "rope_theta", "151000.0"},
+    {"gpt-oss", "rope_scaling.factor", "8.1"},
+    {"gpt-oss", "rope_scaling.beta_fast", "5.0"},
+    {"gpt-oss", "rope_scaling.beta_slow", "1.1"},
+    {"gpt-oss", "rope_scaling.truncate", "true"},
+    {"gpt-oss", "rope_scaling.original_max_position_embeddings", "65"},
+    {"minimax-m2", "num_experts_per_tok", "1"},
+    {"minimax-m2", "partial_rotary_factor", "1.0"},
+    {"minimax-m2", "rope_theta", "5100000.0"},
+    {"minimax-m2", "rms_norm_eps", "1e-3"},
+    {"glm4-moe", "num_experts_per_tok", "2"},
+    {"glm4-moe", "norm_topk_prob", "false"},
+    {"glm4-moe", "routed_scaling_factor", "1.51"},
+    {"glm4-moe", "n_group", "2"},
+    {"glm4-moe", "partial_rotary_factor", "1.0"},
+    {"glm4-moe", "rope_theta", "1010000.0"},
+    {"deepseek-v2", "num_experts_per_tok", "2"},
+    {"deepseek-v2", "norm_topk_prob", "true"},
+    {"deepseek-v2", "routed_scaling_factor", "1.01"},
+    {"deepseek-v2", "rope_theta", "10100.0"},
+    {"deepseek-v3", "num_experts_per_tok", "2"},
+    {"deepseek-v3", "n_group", "2"},
+    {"deepseek-v3", "topk_group", "3"},
+    {"deepseek-v3", "norm_topk_prob", "false"},
+    {"deepseek-v3", "routed_scaling_factor", "2.51"},
+    {"deepseek-v3", "rope_interleave", "false"},
+    {"deepseek-v3", "rope_scaling.mscale_all_dim", "1.01"},
+    {"deepseek-v3", "rope_scaling.factor", "4.1"},
+    {"deepseek-v3", "rope_theta", "10100.0"},
 };
 
 void set(Json& root, std::string path, const char* value) {

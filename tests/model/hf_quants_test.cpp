@@ -125,6 +125,92 @@ TEST_P(HfQuants, RowsAreTheFormatsValues) {
 INSTANTIATE_TEST_SUITE_P(Formats, HfQuants, ::testing::ValuesIn(kFormats),
                          [](const auto& info) { return std::string(info.param.name); });
 
+// --- sizes -----------------------------------------------------------------------------------------------
+
+/// A tensor of zeros beside its name's ending.
+struct Zeros {
+  const char *suffix, *type;
+  std::vector<std::int64_t> shape;
+};
+
+struct SizedFormat {
+  const char* name;
+  const char* config;
+  std::vector<Zeros> tensors;
+};
+
+void PrintTo(const SizedFormat& f, std::ostream* out) { *out << f.name; }
+
+/// A matrix [64, 256] in groups of 128, as published files have them.
+const SizedFormat kSizedFormats[] = {
+    {"awq", kAwq, {{".qweight", "I32", {256, 8}}, {".qzeros", "I32", {2, 8}}, {".scales", "F16", {2, 64}}}},
+    {"gptq4", kGptq4, {{".qweight", "I32", {32, 64}}, {".qzeros", "I32", {2, 8}}, {".scales", "F16", {2, 64}}}},
+    {"gptq8", kGptq8, {{".qweight", "I32", {64, 64}}, {".qzeros", "I32", {2, 16}}, {".scales", "F16", {2, 64}}}},
+    {"w4a16",
+     kCt,
+     {{".weight_packed", "I32", {64, 32}}, {".weight_scale", "BF16", {64, 2}}, {".weight_shape", "I64", {2}}}},
+    {"w4a16_channel",
+     kCt,
+     {{".weight_packed", "I32", {64, 32}}, {".weight_scale", "BF16", {64, 1}}, {".weight_shape", "I64", {2}}}},
+    {"w4a16_zeros",
+     kCt,
+     {{".weight_packed", "I32", {64, 32}},
+      {".weight_scale", "F16", {64, 2}},
+      {".weight_zero_point", "I32", {8, 2}},
+      {".weight_shape", "I64", {2}}}},
+    {"w8a16",
+     kCt,
+     {{".weight_packed", "I32", {64, 64}}, {".weight_scale", "BF16", {64, 2}}, {".weight_shape", "I64", {2}}}},
+    {"w8a8", kCt, {{".weight", "I8", {64, 256}}, {".weight_scale", "BF16", {64, 1}}}},
+    {"w8a8_zeros",
+     kCt,
+     {{".weight", "I8", {64, 256}}, {".weight_scale", "BF16", {64, 1}}, {".weight_zero_point", "I8", {64, 1}}}},
+    {"fp8_tensor", kCt, {{".weight", "F8_E4M3", {64, 256}}, {".weight_scale", "F32", {1}}}},
+    {"fp8_channel", kCt, {{".weight", "F8_E4M3", {64, 256}}, {".weight_scale", "F32", {64, 1}}}},
+    {"fp8_block", kFp8, {{".weight", "F8_E4M3", {64, 256}}, {".weight_scale_inv", "F32", {1, 2}}}},
+    {"nvfp4",
+     kCt,
+     {{".weight_packed", "U8", {64, 128}}, {".weight_scale", "F8_E4M3", {64, 16}}, {".weight_global_scale", "F32", {1}}}},
+    {"mxfp4", R"({"quant_method":"mxfp4"})", {{"_blocks", "U8", {2, 32, 8, 16}}, {"_scales", "U8", {2, 32, 8}}}},
+};
+
+class HfQuantSizes : public ::testing::TestWithParam<SizedFormat> {};
+
+/// 1.6 times the file's size for what is converted at load.
+TEST_P(HfQuantSizes, PackedSizeStaysNearTheFilesSize) {
+  std::vector<std::string> bytes;
+  std::vector<Tensor> tensors;
+  std::size_t file_bytes = 0;
+  for (const Zeros& z : GetParam().tensors) {
+    const std::string type = z.type;
+    const std::size_t unit = type == "I64" ? 8 : type == "I32" || type == "F32" ? 4 : type.ends_with("16") ? 2 : 1;
+    Tensor t;
+    t.name = std::string("X") + z.suffix;
+    t.type = {z.type, 1, static_cast<std::uint32_t>(unit), {}};
+    if (type == "F32") t.type.dtype = DType::kF32;
+    if (type == "F16") t.type.dtype = DType::kF16;
+    if (type == "BF16") t.type.dtype = DType::kBF16;
+    t.shape = z.shape;
+    bytes.push_back(std::string(t.elements() * unit, '\0'));
+    if (type == "I64") bytes.back() = bytes_of(std::vector<std::int64_t>{64, 256});
+    file_bytes += bytes.back().size();
+    tensors.push_back(std::move(t));
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    tensors[i].bytes = {reinterpret_cast<const std::byte*>(bytes[i].data()), bytes[i].size()};
+  const auto ok = join_quantised(quantization(GetParam().config), tensors);
+  ASSERT_TRUE(ok) << ok.error().message;
+  const Tensor& joined = tensors[0];
+  ASSERT_EQ(joined.elements(), std::size_t{64} * 256);
+  ops::CpuDevice device({.threads = 1});
+  const std::size_t packed = device.ops().packed_bytes(*joined.type.dtype, 64, 256, ops::Packing::kStored);
+  RecordProperty("packed_over_file", std::to_string(static_cast<double>(packed) / static_cast<double>(file_bytes)));
+  EXPECT_LE(packed * 10, file_bytes * 16);
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, HfQuantSizes, ::testing::ValuesIn(kSizedFormats),
+                         [](const auto& info) { return std::string(info.param.name); });
+
 // --- whole models ----------------------------------------------------------------------------------------
 
 constexpr std::int64_t kGroup = 32;

@@ -246,6 +246,22 @@ TEST(HfConfig, WindowsMakeGroups) {
   EXPECT_THAT(g[2].layers, ElementsAre(4));
 }
 
+TEST(HfConfig, WindowsOfQwenBeginBehindItsFirstLayers) {
+  const auto window = [](const std::string& fields) {
+    auto tensors = tiny_hf_tensors();
+    tensors.push_back({"model.layers.0.self_attn.q_proj.bias", {8}});
+    for (const char* part : {"k_proj", "v_proj"})
+      tensors.push_back({std::string("model.layers.0.self_attn.") + part + ".bias", {4}});
+    const HfDir d(tiny_hf_config("\"sliding_window\":16," + fields, "Qwen2ForCausalLM"), tensors);
+    const auto s = d.open()->spec();
+    EXPECT_TRUE(s) << s.error().message;
+    return s ? s->layers[0].window : -1;
+  };
+  EXPECT_EQ(window(R"("use_sliding_window":true,"max_window_layers":0)"), 16);
+  EXPECT_EQ(window(R"("use_sliding_window":true,"max_window_layers":1)"), 0);
+  EXPECT_EQ(window(R"("use_sliding_window":false,"max_window_layers":0)"), 0);
+}
+
 TEST(HfFiles, EosIsTheUnionAndSamplingDefaultsAreRead) {
   HfDir d(tiny_hf_config());
   EXPECT_FALSE(d.open()->generation_defaults()->temperature.has_value());
