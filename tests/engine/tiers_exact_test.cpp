@@ -13,7 +13,7 @@ namespace barg::engine::tiers_exact_test {
 namespace {
 
 using test::Answer;
-using test::bits;
+using test::answer_bits;
 using test::TieredEngine;
 
 struct Subject {
