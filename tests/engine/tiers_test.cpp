@@ -18,7 +18,7 @@ namespace barg::engine::tiers_test {
 namespace {
 
 using test::Answer;
-using test::bits;
+using test::answer_bits;
 using test::TieredEngine;
 
 class TiersTest : public ::testing::Test {
