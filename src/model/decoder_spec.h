@@ -35,6 +35,7 @@ struct RopeSpec {
   /// longrope: the divisors for contexts up to and above original_max_positions; which of them holds, and
   /// what dynamic makes of theta, is decided once for the context that is served (fix_context, rope.h).
   std::vector<float> short_divisors, long_divisors;
+  bool operator==(const RopeSpec&) const = default;
 };
 
 /// What lets the tokens of a layer see each other.
@@ -75,6 +76,7 @@ struct LayerSpec {
   bool v_is_k = false;     ///< values are keys before their norm: there is no matrix for them
   bool cuts_gate = false;  ///< of the dense gate only what is far above its mean is left:
   float gate_cut = 0;      ///< so many standard deviations
+  bool operator==(const LayerSpec&) const = default;
 };
 
 struct NormSpec {
@@ -82,6 +84,7 @@ struct NormSpec {
   float eps = 0;
   float offset = 0;   ///< 1 for (1 + w) norms
   bool bias = false;  ///< of the norms of whole rows
+  bool operator==(const NormSpec&) const = default;
 };
 
 /// Where a half of a layer (mixer or feed-forward, f) is normed: x += f(norm(x)); x += norm(f(x));
@@ -127,6 +130,7 @@ struct ExpertSpec {
   ExpertLayout layout = ExpertLayout::kStacks;
   bool router_norm = false;    ///< the router reads the stream through a norm of its own, ffn_gate_inp.scale
   bool expert_scales = false;  ///< weights are multiplied by a number of the expert's, ffn_down_exps.scale
+  bool operator==(const ExpertSpec&) const = default;
 };
 
 /// Several residual streams (altup.h).
@@ -136,12 +140,14 @@ struct StreamSpec {
   bool scaled = true;       ///< what is made of it for the per-layer inputs is scaled, altup_correct_scale
   bool stacked = false;     ///< the file holds the matrices to and from the other streams as one tensor
   std::int32_t laurel_rank = 0;  ///< of a low-rank path beside attention; 0: there is none
+  bool operator==(const StreamSpec&) const = default;
 };
 
 /// What a layer is told of the tokens besides the stream (per_layer.h).
 struct PerLayerSpec {
   std::int32_t width = 0;  ///< of a layer's; 0: the model has none
   std::int32_t rows = 0;   ///< of the table, per_layer_token_embd; ids beyond it read row 0
+  bool operator==(const PerLayerSpec&) const = default;
 };
 
 /// Latent attention: a token's state is [c | k_pe], c of kv_rank numbers; a query has nope_dim numbers that its
@@ -153,6 +159,7 @@ struct LatentSpec {
   float norm_eps = 0;        ///< of the norms of c and of the query's low-rank form
   bool interleaved = true;   ///< rotated pairs are neighbours
   bool split_kv_b = false;   ///< the file has attn_k_b [heads, kv_rank, nope_dim] and attn_v_b instead of attn_kv_b
+  bool operator==(const LatentSpec&) const = default;
 };
 
 /// Which of the states behind the last norm an embedding model makes its vector from.
@@ -165,6 +172,7 @@ struct PoolingSpec {
   /// The first numbers of a vector are one of their own (Matryoshka): `sizes` of them, or any number if that is empty.
   bool matryoshka = false;
   std::vector<std::int32_t> sizes;
+  bool operator==(const PoolingSpec&) const = default;
 };
 /// "last token", "mean"; for people.
 const char* pooling_name(Pooling kind);
@@ -193,6 +201,7 @@ struct DecoderSpec {
   /// A rotated query at position p is multiplied by 1 + beta ln(1 + floor(p / length)); beta 0: it is not.
   struct QueryScale {
     double beta = 0, length = 1;
+    bool operator==(const QueryScale&) const = default;
   } query_scale;
   RecurrentSpec recurrent;  ///< of the layers whose mixer has a state
   /// The file's q has twice the rows, those of a gate behind those of each head: attention's result is
@@ -214,6 +223,7 @@ struct DecoderSpec {
   /// The stream begins as norm(word + type 0 + position), of tables with so many rows.
   struct EmbeddingTables {
     std::int32_t positions = 0, types = 0;  ///< 0, 0: it begins as the word's embedding alone
+    bool operator==(const EmbeddingTables&) const = default;
   } tables;
   bool ffn_norm_is_post = false;  ///< the file calls the norm before the feed-forward half post_attention_norm
   std::int32_t skipped_layers = 0;  ///< behind the last one, for the prediction of further tokens
@@ -235,6 +245,7 @@ struct DecoderSpec {
   PerLayerSpec per_layer;
   PoolingSpec pooling;
 
+  bool operator==(const DecoderSpec&) const = default;
   /// There is an output matrix, and tokens can be chosen by it.
   bool generates() const { return pooling.kind == Pooling::kNone; }
 };

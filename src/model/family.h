@@ -41,6 +41,7 @@ std::string translate_name(TensorNames rows, std::string_view name);
 struct Family {
   const char* name;               ///< "llama"
   const char* hf_architecture;    ///< "LlamaForCausalLM", nullptr if none
+  const char* hf_class;           ///< the model_type of its text config, of which it has the defaults
   const char* gguf_architecture;  ///< "llama", nullptr if none
   SpecBuilder from_hf;
   SpecBuilder from_gguf;
@@ -63,20 +64,19 @@ inline constexpr std::int64_t kMaxFfn = 1 << 24;
 inline constexpr std::int64_t kMaxStateHeads = 1 << 16;  ///< of a recurrent mixer
 inline constexpr std::int64_t kMaxStateDim = 1024;       ///< of one of its heads
 
-/// How a config.json of a family spells its rope, and what it leaves out.
+/// How a config.json of a family spells its rope. What it leaves out is filled in before (class_defaults.h).
 struct HfRope {
   std::string_view layer_type = "";  ///< of rope_parameters that are one object for each layer type
   std::string_view theta_key = "rope_theta";
-  double theta = 10000;
-  double share = 1;    ///< partial_rotary_factor
+  double share = 1;    ///< where there is no partial_rotary_factor
   bool scaled = true;  ///< false: rope_scaling is about other layers
+  bool original_at_top = false;  ///< original_max_position_embeddings beside the rope goes before that in it
 };
 
 /// The same for the rest.
 struct HfShape {
   std::string_view eps_key = "rms_norm_eps";
-  double eps = 1e-6;
-  std::int32_t head_dim = 0;  ///< 0: hidden_size / num_attention_heads
+  std::string_view head_dim_key = "head_dim";  ///< not there: hidden_size / num_attention_heads
   std::string_view ffn_key = "intermediate_size";
   std::string_view activation_key = "hidden_act";
   ops::Activation activation = ops::Activation::kSilu;
@@ -98,7 +98,10 @@ struct GgufShape {
 /// Sizes, eps, rope, biases and layers common to llama-like families.
 Result<DecoderSpec> llama_like_from_hf(const FamilyInput& input, const HfShape& shape = {});
 Result<DecoderSpec> llama_like_from_gguf(const FamilyInput& input, const GgufShape& shape = {});
-/// `rope_parameters` (transformers 5) or `rope_theta` with `rope_scaling` (4). Problems go to input.fields.
+/// The object that says how positions are encoded: `rope_parameters` (transformers 5) or `rope_scaling` (4); null where
+/// there is none. Its members may be objects for layer types.
+const Json* rope_object_from_hf(const FamilyInput& input);
+/// Of it and `rope_theta`. Problems go to input.fields.
 RopeSpec rope_from_hf(const FamilyInput& input, std::int32_t head_dim, const HfRope& style = {});
 RopeSpec rope_from_gguf(const FamilyInput& input, std::int32_t head_dim);
 /// Sets the ropes, and the context that yarn and dynamic stretch the model to.
@@ -120,8 +123,8 @@ void use_local_rope(DecoderSpec& spec);
 void share_kv(FieldReader& fields, DecoderSpec& spec, std::int32_t shared, std::string_view key);
 /// What holds between heads of layers of different sizes.
 void check_layer_heads(FieldReader& fields, const DecoderSpec& spec, std::string_view key);
-/// sliding_window; 0 where it is null, `fallback` where it is missing.
-std::int32_t window_from_hf(const FamilyInput& input, std::int32_t fallback);
+/// sliding_window; 0 where it is null.
+std::int32_t window_from_hf(const FamilyInput& input);
 /// `layer_types`, where each name of `mixers` is a kind of mixer; without it, `usual` by layer.
 struct MixerName {
   std::string_view name;

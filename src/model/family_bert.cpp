@@ -1,6 +1,7 @@
 // BERT: an encoder. Every token sees its whole prompt; learned positions and token types, norms behind the halves, biases
 // everywhere, a feed-forward half without a gate. It generates nothing: it is pooled (pooling.h).
 #include <cmath>
+#include <optional>
 #include <string>
 
 #include "model/family.h"
@@ -26,6 +27,7 @@ constexpr std::int64_t kMaxRows = 1 << 24, kMaxPositions = 1 << 24;
 /// What the two containers call the sizes.
 struct Keys {
   const char *hidden, *layers, *heads, *ffn, *eps, *positions;
+  std::optional<double> usual_eps = {};  ///< where the key is not there
 };
 
 /// All but the tables' rows.
@@ -46,7 +48,7 @@ DecoderSpec read_sizes(FieldReader& f, const Keys& keys) {
     s.head_dim = 2;
   }
   s.norm = {.kind = ops::NormKind::kLayer,
-            .eps = static_cast<float>(f.real(keys.eps, 0, 1, 1e-12)),
+            .eps = static_cast<float>(f.real(keys.eps, 0, 1, keys.usual_eps)),
             .offset = 0,
             .bias = true};
   s.norm_place = NormPlace::kBehind;
@@ -74,7 +76,7 @@ Result<DecoderSpec> bert_from_hf(const FamilyInput& in) {
                                  .eps = "layer_norm_eps",
                                  .positions = "max_position_embeddings"});
   s.vocab_rows = static_cast<std::int32_t>(f.integer("vocab_size", 1, kMaxRows));
-  s.tables.types = static_cast<std::int32_t>(f.integer("type_vocab_size", 1, kMaxRows, 2));
+  s.tables.types = static_cast<std::int32_t>(f.integer("type_vocab_size", 1, kMaxRows));
   const std::string act = f.text("hidden_act", "gelu");
   if (act == "gelu_new" || act == "gelu_pytorch_tanh") {
     s.activation = ops::Activation::kGeluTanh;
@@ -97,7 +99,8 @@ Result<DecoderSpec> bert_from_gguf(const FamilyInput& in) {
                                  .heads = "attention.head_count",
                                  .ffn = "feed_forward_length",
                                  .eps = "attention.layer_norm_epsilon",
-                                 .positions = "context_length"});
+                                 .positions = "context_length",
+                                 .usual_eps = 1e-12});
   const auto rows = [&](const char* name) {
     const Tensor* t = in.files.find(name);
     const bool known = t != nullptr && t->shape.size() == 2 && t->shape[0] >= 1 && t->shape[0] <= kMaxRows;

@@ -16,11 +16,11 @@ void set_cohere(DecoderSpec& s) {
 }
 
 Result<DecoderSpec> cohere_like_from_hf(const FamilyInput& in) {
-  auto s = llama_like_from_hf(in, {.eps_key = "layer_norm_eps", .eps = 1e-5});
+  auto s = llama_like_from_hf(in, {.eps_key = "layer_norm_eps"});
   if (!s) return s;
   set_cohere(*s);
   s->qkv_bias = s->o_bias = in.fields.boolean("attention_bias", false);
-  s->logit_scale = static_cast<float>(in.fields.real("logit_scale", 1e-6, 1e6, 0.0625));
+  s->logit_scale = static_cast<float>(in.fields.real("logit_scale", 1e-6, 1e6));
   return s;
 }
 
@@ -62,8 +62,8 @@ Result<DecoderSpec> cohere2_from_hf(const FamilyInput& in) {
   if (!s) return s;
   const char* pattern =
       in.fields.has("_sliding_window_pattern") ? "_sliding_window_pattern" : "sliding_window_pattern";
-  const auto every = static_cast<std::int32_t>(in.fields.integer(pattern, 1, 1 << 20, kFullEvery));
-  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in, 4096), every);
+  const auto every = static_cast<std::int32_t>(in.fields.integer(pattern, 1, 1 << 20));
+  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in), every);
   rotate_windows_only(*s);
   if (in.fields.error()) return std::unexpected(*in.fields.error());
   return s;

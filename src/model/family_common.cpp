@@ -68,7 +68,7 @@ double longrope_magnitude(double stretch, double original) {
   return stretch <= 1 || original <= 1 ? 1 : std::sqrt(1 + std::log(stretch) / std::log(original));
 }
 
-/// tie_word_embeddings wins; when it is missing, a stored lm_head decides.
+/// tie_word_embeddings wins; when it is missing, and so not true for the class, a stored lm_head decides.
 bool tied_from_hf(const FamilyInput& in) {
   return in.fields.boolean("tie_word_embeddings", in.files.find("output.weight") == nullptr);
 }
@@ -252,24 +252,29 @@ struct RopeSource {
 };
 
 /// rope_parameters (transformers 5; one object, or one for each layer type) before rope_scaling (4).
-RopeSource rope_source(const FamilyInput& in, std::string_view layer_type) {
+RopeSource whole_rope(const FamilyInput& in) {
   const Json* v5 = in.config->find("rope_parameters");
   const bool new_spelling = v5 != nullptr && !v5->is_null();
   RopeSource out{new_spelling ? v5 : in.config->find("rope_scaling"),
                  new_spelling ? "rope_parameters" : "rope_scaling"};
   if (out.object == nullptr || out.object->is_null()) return {nullptr, out.name};
-  if (!out.object->is_object()) {
-    in.fields.refuse(ErrorCode::kBadFile, out.name + " is not an object", out.name);
-    return {nullptr, out.name};
-  }
+  if (out.object->is_object()) return out;
+  in.fields.refuse(ErrorCode::kBadFile, out.name + " is not an object", out.name);
+  return {nullptr, out.name};
+}
+
+RopeSource rope_source(const FamilyInput& in, std::string_view layer_type) {
+  RopeSource out = whole_rope(in);
+  if (out.object == nullptr) return out;
   const Json* own = layer_type.empty() ? nullptr : out.object->find(layer_type);
   if (own != nullptr && own->is_object()) return {own, out.name + "." + std::string(layer_type)};
   for (const auto& [member, value] : out.object->as_object()) {
-    if (value.is_object()) {
-      in.fields.refuse(
-          ErrorCode::kUnsupported,
-          out.name + "." + printable(member) + ": settings per layer type are not supported here", member);
-    }
+    if (!value.is_object()) continue;
+    // Of another type of layer: those of this one rotate plainly.
+    if (!layer_type.empty() && member.ends_with("_attention")) return {nullptr, out.name};
+    in.fields.refuse(ErrorCode::kUnsupported,
+                     out.name + "." + printable(member) + ": settings per layer type are not supported here",
+                     member);
   }
   return out;
 }
@@ -298,13 +303,15 @@ struct RopeFields {
   FieldReader& f;
   const Json& object;
   RopeSpec& rope;
+  bool original_at_top;
 
+  double longest() const { return in.fields.real("max_position_embeddings", 1, kMaxPositions); }
   void llama3() const {
     rope.kind = RopeSpec::Kind::kLlama3;
     rope.factor = f.real("factor", 1e-6, 1e6);
     rope.low_freq_factor = f.real("low_freq_factor", 1e-6, 1e6);
     rope.high_freq_factor = f.real("high_freq_factor", 1e-6, 1e6);
-    rope.original_max_positions = f.real("original_max_position_embeddings", 1, 1e12);
+    rope.original_max_positions = f.real("original_max_position_embeddings", 1, 1e12, longest());
     if (!f.error() && rope.high_freq_factor <= rope.low_freq_factor) {
       f.refuse(ErrorCode::kBadFile, f.full_name("high_freq_factor") + " is not above low_freq_factor",
                "high_freq_factor");
@@ -312,15 +319,13 @@ struct RopeFields {
   }
   /// The context a model was trained for before it was stretched.
   double original() const {
-    const double longest = in.fields.real("max_position_embeddings", 1, kMaxPositions, 2048.0);
-    const double top = in.fields.real("original_max_position_embeddings", 1, 1e12, longest);
-    return f.real("original_max_position_embeddings", 1, 1e12, top);
+    const double top = in.fields.real("original_max_position_embeddings", 1, 1e12, longest());
+    return original_at_top ? top : f.real("original_max_position_embeddings", 1, 1e12, top);
   }
   void yarn() const {
     rope.kind = RopeSpec::Kind::kYarn;
     rope.original_max_positions = original();
-    const double longest = in.fields.real("max_position_embeddings", 1, kMaxPositions, 2048.0);
-    rope.factor = f.real("factor", 1e-6, 1e6, longest / rope.original_max_positions);
+    rope.factor = f.real("factor", 1e-6, 1e6, longest() / rope.original_max_positions);
     rope.beta_fast = f.real("beta_fast", 1e-6, 1e6, 32.0);
     rope.beta_slow = f.real("beta_slow", 1e-6, 1e6, 1.0);
     rope.truncate = f.boolean("truncate", true);
@@ -335,10 +340,7 @@ struct RopeFields {
   void longrope() const {
     rope.kind = RopeSpec::Kind::kLongRope;
     rope.original_max_positions = original();
-    const double longest = in.fields.real("max_position_embeddings", 1, kMaxPositions, 2048.0);
-    rope.factor = in.fields.has("original_max_position_embeddings")
-                      ? longest / rope.original_max_positions
-                      : f.real("factor", 1e-6, 1e6, longest / rope.original_max_positions);
+    rope.factor = f.real("factor", 1e-6, 1e6, longest() / rope.original_max_positions);
     rope.attention_factor =
         f.real("attention_factor", 1e-6, 1e6, longrope_magnitude(rope.factor, rope.original_max_positions));
     rope.short_divisors = divisors_from(f, object, "short_factor", rope.rotary_dim / 2);
@@ -348,7 +350,7 @@ struct RopeFields {
   void dynamic() const {
     rope.kind = RopeSpec::Kind::kDynamic;
     rope.factor = f.real("factor", 1, 1e6);
-    rope.original_max_positions = in.fields.real("max_position_embeddings", 1, kMaxPositions, 2048.0);
+    rope.original_max_positions = longest();
     if (rope.rotary_dim < 4)
       f.refuse(ErrorCode::kBadFile, "dynamic rope needs a rotary width of at least 4", "rope_type");
   }
@@ -359,35 +361,43 @@ struct RopeFields {
   }
 };
 
-/// The rotated part of a head; an even number of its dimensions.
-std::int32_t rotary_width(FieldReader& f, std::int32_t head_dim, double share) {
+/// The rotated part of a head. Of an odd number n of dimensions, n + 1 rotate, with the frequencies theta^(-2i/n).
+void set_rotary_width(FieldReader& f, RopeSpec& rope, std::int32_t head_dim, double share, std::string_view type) {
   const auto width = static_cast<std::int32_t>(head_dim * share);
-  if (width >= 2 && width % 2 == 0) return width;
-  f.refuse(ErrorCode::kBadFile,
-           "partial_rotary_factor gives a rotary width of " + std::to_string(width) +
-               ", which is not an even number above 0",
-           "partial_rotary_factor");
-  return 2;
+  rope.rotary_dim = std::max(width + width % 2, 2);
+  const bool plain = type == "default" || type == "mrope" || type == "linear" || type == "llama3";
+  if (width < 1 || rope.rotary_dim > head_dim || (width % 2 != 0 && !plain)) {
+    f.refuse(ErrorCode::kBadFile,
+             "partial_rotary_factor gives a rotary width of " + std::to_string(width) + ", which cannot be",
+             "partial_rotary_factor");
+  } else if (width % 2 != 0) {
+    rope.theta = std::pow(rope.theta, (width + 1.0) / width);
+  }
 }
 
 }  // namespace
 
+const Json* rope_object_from_hf(const FamilyInput& in) { return whole_rope(in).object; }
+
 RopeSpec rope_from_hf(const FamilyInput& in, std::int32_t head_dim, const HfRope& style) {
   RopeSpec rope;
-  rope.theta = in.fields.real(style.theta_key, 1e-3, 1e18, style.theta);
+  const bool known = in.fields.has(style.theta_key);
+  if (known) rope.theta = in.fields.real(style.theta_key, 1e-3, 1e18);
   double share = in.fields.real("partial_rotary_factor", 0, 1, style.share);
   const RopeSource source = style.scaled ? rope_source(in, style.layer_type) : RopeSource{};
   if (source.object == nullptr) {
-    rope.rotary_dim = rotary_width(in.fields, head_dim, share);
+    if (!known) rope.theta = in.fields.real(style.theta_key, 1e-3, 1e18);  // refuses
+    set_rotary_width(in.fields, rope, head_dim, share, "default");
     return rope;
   }
   JsonFieldReader f(*source.object, source.name);
   const std::string key = f.has("rope_type") || !f.has("type") ? "rope_type" : "type";
   const std::string type = f.text(key, "default");
-  rope.theta = f.real("rope_theta", 1e-3, 1e18, rope.theta);
+  rope.theta = f.real("rope_theta", 1e-3, 1e18, known ? std::optional(rope.theta) : std::nullopt);
   share = f.real("partial_rotary_factor", 0, 1, share);
-  rope.rotary_dim = type == "proportional" ? head_dim : rotary_width(in.fields, head_dim, share);
-  const RopeFields fields{in, f, *source.object, rope};
+  rope.rotary_dim = head_dim;
+  if (type != "proportional") set_rotary_width(in.fields, rope, head_dim, share, type);
+  const RopeFields fields{in, f, *source.object, rope, style.original_at_top};
   if (type == "linear") {
     rope.kind = RopeSpec::Kind::kLinear;
     rope.factor = f.real("factor", 1e-6, 1e6);
@@ -664,10 +674,8 @@ void check_layer_heads(FieldReader& f, const DecoderSpec& s, std::string_view ke
   }
 }
 
-std::int32_t window_from_hf(const FamilyInput& in, std::int32_t fallback) {
-  // transformers' default when the key is not there; null says that there is no window.
-  const std::int64_t absent = in.config->find("sliding_window") == nullptr ? fallback : 0;
-  return static_cast<std::int32_t>(in.fields.integer("sliding_window", 1, kMaxPositions, absent));
+std::int32_t window_from_hf(const FamilyInput& in) {
+  return static_cast<std::int32_t>(in.fields.integer("sliding_window", 1, kMaxPositions, 0));
 }
 
 void set_rotary(DecoderSpec& s, std::vector<RopeSpec> ropes) {
@@ -689,18 +697,19 @@ Result<DecoderSpec> llama_like_from_hf(const FamilyInput& in, const HfShape& sha
   s.num_layers = static_cast<std::int32_t>(f.integer("num_hidden_layers", 1, kMaxLayers));
   s.num_q_heads = static_cast<std::int32_t>(f.integer("num_attention_heads", 1, kMaxHeads));
   s.num_kv_heads = static_cast<std::int32_t>(f.integer("num_key_value_heads", 1, kMaxHeads, s.num_q_heads));
-  if (!f.has("head_dim") && shape.head_dim == 0 && s.hidden % s.num_q_heads != 0) {
+  const bool given = f.has(shape.head_dim_key);
+  if (!given && s.hidden % s.num_q_heads != 0) {
     f.refuse(ErrorCode::kBadFile,
              "hidden_size is not a multiple of num_attention_heads and head_dim is not given", "head_dim");
   }
-  const std::int32_t usual = shape.head_dim > 0 ? shape.head_dim : s.hidden / s.num_q_heads;
-  s.head_dim = static_cast<std::int32_t>(f.integer("head_dim", 2, kMaxHeadDim, usual));
+  s.head_dim = given ? static_cast<std::int32_t>(f.integer(shape.head_dim_key, 2, kMaxHeadDim))
+                     : s.hidden / s.num_q_heads;
   s.ffn = shape.lists ? largest(by_layer(in, shape.ffn_key, s.num_layers, 1, kMaxFfn))
                       : static_cast<std::int32_t>(f.integer(shape.ffn_key, 1, kMaxFfn));
   s.vocab_rows = static_cast<std::int32_t>(f.integer("vocab_size", 1, kMaxVocab));
-  s.max_positions = static_cast<std::int32_t>(f.integer("max_position_embeddings", 1, kMaxPositions, 2048));
-  s.norm.eps = static_cast<float>(f.real(shape.eps_key, 1e-20, 1, shape.eps));
-  check_heads(f, s, "num_attention_heads", "num_key_value_heads", "head_dim");
+  s.max_positions = static_cast<std::int32_t>(f.integer("max_position_embeddings", 1, kMaxPositions));
+  s.norm.eps = static_cast<float>(f.real(shape.eps_key, 1e-20, 1));
+  check_heads(f, s, "num_attention_heads", "num_key_value_heads", shape.head_dim_key);
   s.attention_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.head_dim)));
   s.tied = tied_from_hf(in);
   set_rotary(s, {rope_from_hf(in, s.head_dim, shape.rope)});

@@ -27,8 +27,6 @@ void finish_latent(FieldReader& f, DecoderSpec& s, double magnitude) {
                  std::to_string(ops::kMaxLatentDim) + " are supported at most",
              "kv_lora_rank");
   }
-  if (l.rope_dim % 2 != 0)
-    f.refuse(ErrorCode::kBadFile, "qk_rope_head_dim is not an even number", "qk_rope_head_dim");
   if (std::int64_t{s.num_q_heads} * (l.nope_dim + l.value_dim) > (1 << 22))
     f.refuse(ErrorCode::kBadFile, "the attention width is too large", "num_attention_heads");
 }
@@ -36,9 +34,8 @@ void finish_latent(FieldReader& f, DecoderSpec& s, double magnitude) {
 /// yarn's magnitude for mscale_all_dim.
 double magnitude_from_hf(const FamilyInput& in, const DecoderSpec& s) {
   if (s.ropes[0].kind != RopeSpec::Kind::kYarn) return 1;
-  const Json* rope = in.config->find("rope_parameters");
-  if (rope == nullptr || rope->is_null()) rope = in.config->find("rope_scaling");
-  if (rope == nullptr || !rope->is_object()) return 1;
+  const Json* rope = rope_object_from_hf(in);
+  if (rope == nullptr) return 1;
   JsonFieldReader f(*rope, "rope_scaling");
   const double all = f.real("mscale_all_dim", 0, 1e6, 0.0);
   if (f.error()) in.fields.refuse(f.error()->code, f.error()->message, "mscale_all_dim");
@@ -47,7 +44,7 @@ double magnitude_from_hf(const FamilyInput& in, const DecoderSpec& s) {
 
 Result<DecoderSpec> latent_from_hf(const FamilyInput& in) {
   FieldReader& f = in.fields;
-  auto s = llama_like_from_hf(in, {.head_dim = 64});
+  auto s = llama_like_from_hf(in, {.head_dim_key = "qk_rope_head_dim"});
   if (!s) return s;
   if (f.boolean("attention_bias", false)) refuse_value(f, "attention_bias", "true", "false");
   LatentSpec& l = s->latent;
@@ -58,8 +55,6 @@ Result<DecoderSpec> latent_from_hf(const FamilyInput& in) {
   l.rope_dim = part("qk_rope_head_dim");
   l.value_dim = part("v_head_dim");
   l.norm_eps = 1e-6f;
-  l.interleaved = f.boolean("rope_interleave", true);
-  set_rotary(*s, {rope_from_hf(in, l.rope_dim)});
   finish_latent(f, *s, magnitude_from_hf(in, *s));
   if (f.integer("moe_layer_freq", 1, 1 << 20, 1) != 1) refuse_value(f, "moe_layer_freq", "a value above 1", "1");
   experts_from_hf(in, *s, static_cast<std::int32_t>(f.integer("first_k_dense_replace", 0, s->num_layers, 0)));
@@ -78,6 +73,7 @@ Result<DecoderSpec> deepseek_v2_from_hf(const FamilyInput& in) {
   e.choice_bias = e.group_top2 = false;
   e.normalise = f.boolean("norm_topk_prob", false);
   if (e.normalise) e.scale = 1;  // one or the other
+  s->latent.interleaved = true;
   const std::string method = f.text("topk_method", "greedy");
   if (method == "greedy") {
     e.groups = e.kept_groups = 1;
@@ -92,6 +88,7 @@ Result<DecoderSpec> deepseek_v2_from_hf(const FamilyInput& in) {
 Result<DecoderSpec> deepseek_v3_from_hf(const FamilyInput& in) {
   auto s = latent_from_hf(in);
   if (!s) return s;
+  s->latent.interleaved = in.fields.boolean("rope_interleave", false);
   grouped_router_from_hf(in, s->experts);
   check_experts(in.fields, *s);
   if (in.fields.error()) return std::unexpected(*in.fields.error());

@@ -8,24 +8,22 @@
 namespace barg::model {
 namespace {
 
-constexpr std::int32_t kGemma2Window = 4096;
+constexpr std::int32_t kGemma2Window = 4096;  // where a GGUF file does not say
 constexpr std::int32_t kGemma3Every = 6;
 
 /// What all three share.
-void set_gemma(DecoderSpec& s, float norm_offset) {
+void set_gemma(DecoderSpec& s, float norm_offset, ops::Activation activation = ops::Activation::kGeluTanh) {
   s.norm.offset = norm_offset;
-  s.activation = ops::Activation::kGeluTanh;
+  s.activation = activation;
   s.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(s.hidden)));
 }
 
-Result<DecoderSpec> gemma_like_from_hf(const FamilyInput& in, const HfRope& rope) {
-  // hidden_act is ignored, as transformers does: the first files of Gemma say "gelu" there and mean another.
-  auto s = llama_like_from_hf(in, {.head_dim = 256,
-                                   .activation_key = "hidden_activation",
-                                   .activation = ops::Activation::kGeluTanh,
-                                   .rope = rope});
+Result<DecoderSpec> gemma_like_from_hf(const FamilyInput& in, const HfRope& rope = {},
+                                       std::string_view activation = "hidden_activation") {
+  auto s = llama_like_from_hf(
+      in, {.activation_key = activation, .activation = ops::Activation::kGeluTanh, .rope = rope});
   if (!s) return s;
-  set_gemma(*s, 1);
+  set_gemma(*s, 1, s->activation);
   s->qkv_bias = s->o_bias = in.fields.boolean("attention_bias", false);
   return s;
 }
@@ -49,7 +47,9 @@ static constexpr TensorName kGemmaRows[] = {{"post_attention_layernorm", "post_a
 const TensorNames kGemmaNames = kGemmaRows;
 
 Result<DecoderSpec> gemma_from_hf(const FamilyInput& in) {
-  auto s = gemma_like_from_hf(in, {});
+  // The first files say "gelu" in hidden_act and mean what is approximated by tanh.
+  const bool other = in.fields.has("hidden_activation") || in.fields.text("hidden_act", "gelu") == "gelu";
+  auto s = gemma_like_from_hf(in, {}, other ? "hidden_activation" : "hidden_act");
   if (s && in.fields.error()) return std::unexpected(*in.fields.error());
   return s;
 }
@@ -61,17 +61,15 @@ Result<DecoderSpec> gemma_from_gguf(const FamilyInput& in) {
 }
 
 Result<DecoderSpec> gemma2_from_hf(const FamilyInput& in) {
-  auto s = gemma_like_from_hf(in, {});
+  auto s = gemma_like_from_hf(in);
   if (!s) return s;
   FieldReader& f = in.fields;
-  const auto cap = [&](const char* key, double absent) {
-    return static_cast<float>(f.real(key, 1e-6, 1e6, in.config->find(key) == nullptr ? absent : 0.0));
-  };
+  const auto cap = [&](const char* key) { return static_cast<float>(f.real(key, 1e-6, 1e6, 0.0)); };
   s->norm_place = NormPlace::kAround;
-  s->attention_softcap = cap("attn_logit_softcapping", 50);
-  s->logit_softcap = cap("final_logit_softcapping", 30);
-  s->attention_scale = scale_of(f.real("query_pre_attn_scalar", 1e-6, 1e9, 256.0));
-  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in, kGemma2Window), 2);
+  s->attention_softcap = cap("attn_logit_softcapping");
+  s->logit_softcap = cap("final_logit_softcapping");
+  s->attention_scale = scale_of(f.real("query_pre_attn_scalar", 1e-6, 1e9));
+  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in), 2);
   if (f.error()) return std::unexpected(*f.error());
   return s;
 }
@@ -92,7 +90,7 @@ Result<DecoderSpec> gemma2_from_gguf(const FamilyInput& in) {
 }
 
 Result<DecoderSpec> gemma3_from_hf(const FamilyInput& in) {
-  auto s = gemma_like_from_hf(in, {.layer_type = "full_attention", .theta = 1e6});
+  auto s = gemma_like_from_hf(in, {.layer_type = "full_attention"});
   if (!s) return s;
   FieldReader& f = in.fields;
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
@@ -100,11 +98,11 @@ Result<DecoderSpec> gemma3_from_hf(const FamilyInput& in) {
   }
   s->norm_place = NormPlace::kAround;
   s->qk_norm = QkNorm::kHeads;
-  s->attention_scale = scale_of(f.real("query_pre_attn_scalar", 1e-6, 1e9, 256.0));
+  s->attention_scale = scale_of(f.real("query_pre_attn_scalar", 1e-6, 1e9));
   const char* pattern =
       f.has("_sliding_window_pattern") ? "_sliding_window_pattern" : "sliding_window_pattern";
-  const auto every = static_cast<std::int32_t>(f.integer(pattern, 1, 1 << 20, kGemma3Every));
-  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in, 4096), every);
+  const auto every = static_cast<std::int32_t>(f.integer(pattern, 1, 1 << 20));
+  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in), every);
   const Json* v5 = in.config->find("rope_parameters");
   const bool new_spelling = v5 != nullptr && !v5->is_null();
   const HfRope local{

@@ -12,8 +12,7 @@ namespace {
 constexpr std::int32_t kWindow = 512, kFullEvery = 5;
 constexpr std::int32_t kCutLayers = 10;  // where a file does not say which
 constexpr double kCutShare = 0.95;
-// Layers that read others' K and V, where a config does not say; those that do not, where a GGUF does not.
-constexpr std::int32_t kReaders = 15, kKeepers = 20;
+constexpr std::int32_t kKeepers = 20;  // layers that do not read others' K and V, where a GGUF file does not say
 constexpr std::int64_t kMaxRank = 1 << 16;
 
 /// x with Phi(x) = p, 0 < p < 1.
@@ -87,28 +86,26 @@ static constexpr TensorName kRows[] = {{"post_attention_layernorm", "post_attent
 const TensorNames kGemma3nNames = kRows;
 
 Result<DecoderSpec> gemma3n_from_hf(const FamilyInput& in) {
-  auto s = gemma3n_like_from_hf(in, {.layer_type = "full_attention", .theta = 1e6});
+  auto s = gemma3n_like_from_hf(in, {.layer_type = "full_attention"});
   if (!s) return s;
   FieldReader& f = in.fields;
-  s->logit_softcap = logit_softcap_from_hf(in, 30);
-  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in, kWindow), kFullEvery);
+  s->logit_softcap = logit_softcap_from_hf(in);
+  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in), kFullEvery);
   const Json* v5 = in.config->find("rope_parameters");
   const HfRope local{.layer_type = "sliding_attention",
                      .theta_key = "rope_local_base_freq",
                      .scaled = v5 != nullptr && !v5->is_null()};
   set_rotary(*s, {s->ropes[0], rope_from_hf(in, s->head_dim, local)});
   use_local_rope(*s);
-  const std::int64_t usual =
-      in.config->find("num_kv_shared_layers") == nullptr ? std::min(kReaders, s->num_layers - 1) : 0;
-  share_kv(f, *s, static_cast<std::int32_t>(f.integer("num_kv_shared_layers", 0, s->num_layers - 1, usual)),
+  share_kv(f, *s, static_cast<std::int32_t>(f.integer("num_kv_shared_layers", 0, s->num_layers - 1, 0)),
            "num_kv_shared_layers");
   set_ffn(*s, by_layer(in, "intermediate_size", s->num_layers, 1, kMaxFfn));
   cuts_from_hf(in, *s);
   s->per_layer = per_layer_from_hf(in, 1);
-  s->streams.count = static_cast<std::int32_t>(f.integer("altup_num_inputs", 2, ops::kMaxStreams, 4));
-  s->streams.active = static_cast<std::int32_t>(f.integer("altup_active_idx", 0, s->streams.count - 1, 0));
-  s->streams.scaled = f.boolean("altup_correct_scale", true);
-  s->streams.laurel_rank = static_cast<std::int32_t>(f.integer("laurel_rank", 1, kMaxRank, 64));
+  s->streams.count = static_cast<std::int32_t>(f.integer("altup_num_inputs", 2, ops::kMaxStreams));
+  s->streams.active = static_cast<std::int32_t>(f.integer("altup_active_idx", 0, s->streams.count - 1));
+  s->streams.scaled = f.boolean("altup_correct_scale", false);
+  s->streams.laurel_rank = static_cast<std::int32_t>(f.integer("laurel_rank", 1, kMaxRank));
   if (f.error()) return std::unexpected(*f.error());
   return s;
 }

@@ -1,41 +1,67 @@
 // Gemma 4: layers without a window have heads of another size and fewer of them for keys, whose numbers may
 // also be the values; the last layers may read the K and V of others, with a wider feed-forward half; experts
 // beside the dense half, or per-layer inputs.
+#include <charconv>
+#include <string>
+
 #include "model/gemma_family.h"
 #include "model/moe_family.h"
 
 namespace barg::model {
 namespace {
 
-constexpr std::int32_t kWindow = 512, kFullEvery = 6;
-constexpr double kFullTheta = 1e6, kFullShare = 0.25;
+constexpr std::int32_t kFullEvery = 6;
 constexpr std::int64_t kMaxHeads = 1 << 16;
 
 bool full(const LayerSpec& l) { return l.window == 0; }
 
-/// Heads of layers without a window.
-struct FullHeads {
-  std::int32_t dim, kv;
-};
+void set_heads(const DecoderSpec& s, LayerSpec& l, std::int64_t dim, std::int64_t kv) {
+  l.head_dim = dim == s.head_dim ? 0 : static_cast<std::int32_t>(dim);
+  l.num_kv_heads = kv == s.num_kv_heads ? 0 : static_cast<std::int32_t>(kv);
+}
 
-void set_heads(DecoderSpec& s, FullHeads heads) {
+/// Heads of layers without a window, as published files say it.
+void set_full_heads(FieldReader& f, DecoderSpec& s, bool k_is_v) {
+  const std::int64_t dim = f.integer("global_head_dim", 2, kMaxHeadDim);
+  const std::int64_t kv =
+      k_is_v ? f.integer("num_global_key_value_heads", 1, kMaxHeads, s.num_kv_heads) : s.num_kv_heads;
   for (LayerSpec& l : s.layers) {
-    if (!full(l)) continue;
-    l.head_dim = heads.dim;
-    l.num_kv_heads = heads.kv;
+    if (full(l)) set_heads(s, l, dim, kv);
   }
 }
 
-RopeSpec full_rope_from_hf(const FamilyInput& in, std::int32_t head_dim) {
-  const Json* ropes = in.config->find("rope_parameters");
-  if (ropes != nullptr && !ropes->is_null())
-    return rope_from_hf(in, head_dim, {.layer_type = "full_attention", .theta = kFullTheta});
-  RopeSpec usual;
-  usual.kind = RopeSpec::Kind::kProportional;
-  usual.theta = kFullTheta;
-  usual.rotary_dim = head_dim;
-  usual.rotated_share = kFullShare;
-  return usual;
+/// As transformers writes it: an object for each layer that differs from the others.
+void set_layer_heads(const FamilyInput& in, DecoderSpec& s, const Json& layers) {
+  static constexpr const char* kKey = "per_layer_config";
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const auto& [number, own] = layers.as_object()[i];
+    std::int32_t layer = -1;
+    const auto end = number.data() + number.size();
+    const auto parsed = std::from_chars(number.data(), end, layer);
+    if (parsed.ec != std::errc() || parsed.ptr != end || layer < 0 || layer >= s.num_layers || !own.is_object())
+      return in.fields.refuse(ErrorCode::kBadFile, std::string(kKey) + " is not an object for some layers", kKey);
+    JsonFieldReader f(own, std::string(kKey) + "." + number);
+    for (const auto& [key, value] : own.as_object()) {
+      if (key != "head_dim" && key != "num_key_value_heads") refuse_value(f, f.full_name(key), "a value", "none");
+    }
+    LayerSpec& l = s.layers[static_cast<std::size_t>(layer)];
+    set_heads(s, l, f.integer("head_dim", 2, kMaxHeadDim, s.head_dim),
+              f.integer("num_key_value_heads", 1, kMaxHeads, s.num_kv_heads));
+    if (f.error()) return in.fields.refuse(f.error()->code, f.error()->message, kKey);
+  }
+}
+
+/// Of the layers with a window, or of those without: each kind has one rope.
+std::int32_t head_dim_of(FieldReader& f, const DecoderSpec& s, bool windows) {
+  std::int32_t dim = 0;
+  for (const LayerSpec& l : s.layers) {
+    if (full(l) == windows) continue;
+    const std::int32_t own = shape_of(s, l).head_dim;
+    if (dim != 0 && own != dim)
+      refuse_value(f, "per_layer_config", "heads of several sizes in layers of one kind", "one size");
+    dim = own;
+  }
+  return dim == 0 ? s.head_dim : dim;
 }
 
 /// experts_from_* gave every layer experts, instead of what these have.
@@ -63,17 +89,19 @@ Result<DecoderSpec> gemma4_from_hf(const FamilyInput& in) {
   auto s = gemma3n_like_from_hf(in, {.layer_type = "sliding_attention"});
   if (!s) return s;
   FieldReader& f = in.fields;
-  if (f.has("per_layer_config")) refuse_value(f, "per_layer_config", "an object", "null");
-  s->logit_softcap = logit_softcap_from_hf(in, 0);
-  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in, kWindow), kFullEvery);
+  s->logit_softcap = logit_softcap_from_hf(in);
+  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in), kFullEvery);
   s->layers.back().window = 0;  // transformers makes it so, whatever the config says
-  FullHeads heads{static_cast<std::int32_t>(f.integer("global_head_dim", 2, kMaxHeadDim, 512)),
-                  s->num_kv_heads};
   const bool k_is_v = f.boolean("attention_k_eq_v", false);
-  if (k_is_v)
-    heads.kv = static_cast<std::int32_t>(f.integer("num_global_key_value_heads", 1, kMaxHeads, heads.kv));
-  set_heads(*s, heads);
-  set_rotary(*s, {full_rope_from_hf(in, heads.dim), s->ropes[0]});
+  const Json* own = in.config->find("per_layer_config");
+  if (own != nullptr && own->is_object())
+    set_layer_heads(in, *s, *own);
+  else
+    set_full_heads(f, *s, k_is_v);
+  if (head_dim_of(f, *s, true) != s->head_dim)
+    refuse_value(f, "per_layer_config", "heads of another size in layers with a window", "that of head_dim");
+  const HfRope full_rope{.layer_type = "full_attention"};
+  set_rotary(*s, {rope_from_hf(in, head_dim_of(f, *s, false), full_rope), s->ropes[0]});
   use_local_rope(*s);
   share_kv(f, *s, static_cast<std::int32_t>(f.integer("num_kv_shared_layers", 0, s->num_layers - 1, 0)),
            "num_kv_shared_layers");

@@ -5,8 +5,8 @@
 namespace barg::model {
 namespace {
 
-Result<DecoderSpec> glm_like_from_hf(const FamilyInput& in, double eps) {
-  auto s = llama_like_from_hf(in, {.eps = eps, .head_dim = 128, .rope = {.share = 0.5}});
+Result<DecoderSpec> glm_like_from_hf(const FamilyInput& in) {
+  auto s = llama_like_from_hf(in);
   if (!s) return s;
   s->qkv_bias = in.fields.boolean("attention_bias", false);
   s->fused_gate_up = true;
@@ -22,10 +22,10 @@ static constexpr TensorName kGlm4Rows[] = {{"post_self_attn_layernorm", "post_at
                                            {"post_mlp_layernorm", "post_ffw_norm"}};
 const TensorNames kGlm4Names = kGlm4Rows;
 
-Result<DecoderSpec> glm_from_hf(const FamilyInput& in) { return glm_like_from_hf(in, 1.5625e-7); }
+Result<DecoderSpec> glm_from_hf(const FamilyInput& in) { return glm_like_from_hf(in); }
 
 Result<DecoderSpec> glm4_from_hf(const FamilyInput& in) {
-  auto s = glm_like_from_hf(in, 1.5625e-7);
+  auto s = glm_like_from_hf(in);
   if (s) s->norm_place = NormPlace::kAround;
   return s;
 }

@@ -7,11 +7,11 @@ namespace barg::model {
 
 Result<DecoderSpec> glm4_moe_from_hf(const FamilyInput& in) {
   FieldReader& f = in.fields;
-  auto s = llama_like_from_hf(in, {.eps = 1e-5, .head_dim = 128, .rope = {.share = 0.5}});
+  auto s = llama_like_from_hf(in);
   if (!s) return s;
   s->qkv_bias = f.boolean("attention_bias", false);
   if (f.boolean("use_qk_norm", false)) s->qk_norm = QkNorm::kHeads;
-  experts_from_hf(in, *s, static_cast<std::int32_t>(f.integer("first_k_dense_replace", 0, s->num_layers, 1)));
+  experts_from_hf(in, *s, static_cast<std::int32_t>(f.integer("first_k_dense_replace", 0, s->num_layers)));
   grouped_router_from_hf(in, s->experts);
   check_experts(f, *s);
   if (f.error()) return std::unexpected(*f.error());

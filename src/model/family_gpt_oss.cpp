@@ -16,16 +16,16 @@ void set_rules(DecoderSpec& s) {
 
 Result<DecoderSpec> gpt_oss_from_hf(const FamilyInput& in) {
   FieldReader& f = in.fields;
-  auto s = llama_like_from_hf(in, {.eps = 1e-5, .head_dim = 64, .rope = {.theta = 150000}});
+  auto s = llama_like_from_hf(in);
   if (!s) return s;
-  s->qkv_bias = s->o_bias = f.boolean("attention_bias", true);
-  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in, 128), 2);
+  s->qkv_bias = s->o_bias = f.boolean("attention_bias", false);
+  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in), 2);
   experts_from_hf(in, *s, 0);
   set_rules(*s);
   ExpertSpec& e = s->experts;
   e.router_bias = e.bias = true;
-  e.alpha = static_cast<float>(f.real("swiglu_alpha", -1e3, 1e3, 1.702));
-  e.limit = static_cast<float>(f.real("swiglu_limit", 0, 1e30, 7.0));
+  e.alpha = static_cast<float>(f.real("swiglu_alpha", -1e3, 1e3));
+  e.limit = static_cast<float>(f.real("swiglu_limit", 0, 1e30));
   const Tensor* fused = in.files.find("blk.0.ffn_gate_up_exps.weight");
   if (fused != nullptr)  // floats lie transposed, MXFP4 does not
     e.layout = fused->type.block_elements > 1 ? ExpertLayout::kFusedTurns : ExpertLayout::kFusedTransposed;

@@ -9,10 +9,10 @@ Result<DecoderSpec> granite_from_hf(const FamilyInput& in) {
   FieldReader& f = in.fields;
   s->qkv_bias = s->o_bias = f.boolean("attention_bias", false);
   s->mlp_bias = f.boolean("mlp_bias", false);
-  s->embedding_scale = static_cast<float>(f.real("embedding_multiplier", 1e-6, 1e6, 1.0));
-  s->residual_scale = static_cast<float>(f.real("residual_multiplier", 1e-6, 1e6, 1.0));
-  s->attention_scale = static_cast<float>(f.real("attention_multiplier", 1e-9, 1e6, 1.0));
-  s->logit_scale = static_cast<float>(1.0 / f.real("logits_scaling", 1e-6, 1e6, 1.0));
+  s->embedding_scale = static_cast<float>(f.real("embedding_multiplier", 1e-6, 1e6));
+  s->residual_scale = static_cast<float>(f.real("residual_multiplier", 1e-6, 1e6));
+  s->attention_scale = static_cast<float>(f.real("attention_multiplier", 1e-9, 1e6));
+  s->logit_scale = static_cast<float>(1.0 / f.real("logits_scaling", 1e-6, 1e6));
   if (f.error()) return std::unexpected(*f.error());
   return s;
 }

@@ -17,9 +17,9 @@ constexpr TensorName kGgufNames[] = {{"token_embd_norm.weight", "output_norm.wei
 /// The width that the file's tensors have, of the one that the config names.
 std::int32_t feed_forward_width(FieldReader& f, std::int32_t named) {
   std::int64_t width = f.integer("block_ff_dim", 1, 1 << 24, named);
-  if (!f.boolean("block_auto_adjust_ff_dim", true)) return static_cast<std::int32_t>(width);
-  const double multiplier = f.real("block_ffn_dim_multiplier", 1e-3, 1e3, 1.0);
-  const std::int64_t multiple = f.integer("block_multiple_of", 1, 1 << 20, 256);
+  if (!f.boolean("block_auto_adjust_ff_dim", false)) return static_cast<std::int32_t>(width);
+  const double multiplier = f.real("block_ffn_dim_multiplier", 1e-3, 1e3);
+  const std::int64_t multiple = f.integer("block_multiple_of", 1, 1 << 20);
   width = static_cast<std::int64_t>(multiplier * static_cast<double>(2 * width / 3));
   return static_cast<std::int32_t>((width + multiple - 1) / multiple * multiple);
 }
@@ -43,14 +43,14 @@ const TensorNames kLfm2Names = kNames, kLfm2GgufNames = kGgufNames;
 
 Result<DecoderSpec> lfm2_from_hf(const FamilyInput& in) {
   static constexpr MixerName kMixers[] = {{"conv", MixerKind::kConv}};
-  auto s = llama_like_from_hf(in, {.eps_key = "norm_eps", .eps = 1e-5, .rope = {.theta = 1e6}});
+  auto s = llama_like_from_hf(in, {.eps_key = "norm_eps"});
   if (!s) return s;
   FieldReader& f = in.fields;
   s->qk_norm = QkNorm::kHeads;
   s->ffn = feed_forward_width(f, s->ffn);
   s->tied = f.boolean("tie_embedding", s->tied);
   RecurrentSpec& r = s->recurrent;
-  r.kernel = static_cast<std::int32_t>(f.integer("conv_L_cache", 2, ops::kMaxConvKernel, 3));
+  r.kernel = static_cast<std::int32_t>(f.integer("conv_L_cache", 2, ops::kMaxConvKernel));
   r.channels = s->hidden;
   r.conv_bias = r.in_bias = r.out_bias = f.boolean("conv_bias", false);
   s->layers = mixers_from_hf(in, s->num_layers, kMixers, usual_layers(in, s->num_layers));

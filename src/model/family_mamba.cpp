@@ -75,7 +75,7 @@ void read_scales(const FamilyInput& in, const char* key, std::array<float, N>& o
 constexpr MixerName kMixers[] = {{"linear_attention", MixerKind::kMamba2}, {"mamba", MixerKind::kMamba2}};
 
 float scale_of(FieldReader& f, std::string_view key) {
-  return static_cast<float>(f.real(key, 1e-9, 1e6, 1.0));
+  return static_cast<float>(f.real(key, 1e-9, 1e6));
 }
 
 /// From the keys, and of the optional tensors from those that the first such layer has.
@@ -121,20 +121,20 @@ const TensorNames kMamba2Names = kMamba2Rows, kBambaNames = kBambaRows, kGranite
 RecurrentSpec mamba2_sizes_from_hf(const FamilyInput& in, std::int32_t hidden, bool prefixed,
                                    std::int32_t inner) {
   FieldReader& f = in.fields;
-  const auto size = [&](const char* long_key, const char* short_key, std::int64_t most, std::int64_t usual) {
-    return static_cast<std::int32_t>(f.integer(prefixed ? long_key : short_key, 1, most, usual));
+  const auto size = [&](const char* long_key, const char* short_key, std::int64_t most) {
+    return static_cast<std::int32_t>(f.integer(prefixed ? long_key : short_key, 1, most));
   };
   RecurrentSpec r;
-  const std::int32_t expand = size("mamba_expand", "expand", 64, 2);
+  const std::int32_t expand = size("mamba_expand", "expand", 64);
   if (inner == 0) inner = expand * hidden;
-  r.heads = size("mamba_n_heads", "num_heads", kMaxStateHeads, 128);
+  r.heads = size("mamba_n_heads", "num_heads", kMaxStateHeads);
   const Json* head = in.config->find("mamba_d_head");
   const bool automatic = prefixed && (head == nullptr || head->is_string());  // "auto"
-  r.head_dim = automatic ? inner / r.heads : size("mamba_d_head", "head_dim", kMaxStateDim, 64);
-  r.groups = size("mamba_n_groups", "n_groups", kMaxStateHeads, prefixed ? 1 : 8);
-  r.state_size = size("mamba_d_state", "state_size", kMaxStateDim, prefixed ? 256 : 128);
-  r.kernel = size("mamba_d_conv", "conv_kernel", ops::kMaxConvKernel, 4);
-  r.conv_bias = f.boolean(prefixed ? "mamba_conv_bias" : "use_conv_bias", true);
+  r.head_dim = automatic ? inner / r.heads : size("mamba_d_head", "head_dim", kMaxStateDim);
+  r.groups = size("mamba_n_groups", "n_groups", kMaxStateHeads);
+  r.state_size = size("mamba_d_state", "state_size", kMaxStateDim);
+  r.kernel = size("mamba_d_conv", "conv_kernel", ops::kMaxConvKernel);
+  r.conv_bias = f.boolean(prefixed ? "mamba_conv_bias" : "use_conv_bias", false);
   r.in_bias = r.out_bias = f.boolean(prefixed ? "mamba_proj_bias" : "use_bias", false);
   r.gate_first = true;
   r.norm_groups = r.groups;
@@ -167,7 +167,7 @@ Result<DecoderSpec> mamba2_from_hf(const FamilyInput& in) {
   s.num_layers = static_cast<std::int32_t>(f.integer("num_hidden_layers", 1, 4096));
   s.vocab_rows = static_cast<std::int32_t>(f.integer("vocab_size", 1, 1 << 24));
   s.max_positions = 1 << 20;  // nothing in the model ends; what a request may ask for does
-  s.norm.eps = static_cast<float>(f.real("layer_norm_epsilon", 1e-20, 1, 1e-5));
+  s.norm.eps = static_cast<float>(f.real("layer_norm_epsilon", 1e-20, 1));
   s.tied = f.boolean("tie_word_embeddings", in.files.find("output.weight") == nullptr);
   if (f.error()) return std::unexpected(*f.error());
   s.recurrent = mamba2_sizes_from_hf(in, s.hidden, false);
@@ -178,7 +178,7 @@ Result<DecoderSpec> mamba2_from_hf(const FamilyInput& in) {
 }
 
 Result<DecoderSpec> bamba_from_hf(const FamilyInput& in) {
-  auto s = llama_like_from_hf(in, {.eps = 1e-5, .rope = {.share = 0.5}});
+  auto s = llama_like_from_hf(in);
   if (!s) return s;
   FieldReader& f = in.fields;
   s->qkv_bias = s->o_bias = f.boolean("attention_bias", false);
@@ -217,14 +217,14 @@ Result<DecoderSpec> granite_hybrid_from_hf(const FamilyInput& in) {
   auto s = granite_from_hf(in);
   if (!s) return s;
   FieldReader& f = in.fields;
-  s->ffn = static_cast<std::int32_t>(f.integer("shared_intermediate_size", 1, kMaxFfn, 1024));
+  s->ffn = static_cast<std::int32_t>(f.integer("shared_intermediate_size", 1, kMaxFfn));
   s->fused_gate_up = true;
   s->recurrent = mamba2_sizes_from_hf(in, s->hidden, true);
   std::vector<LayerSpec> usual(static_cast<std::size_t>(s->num_layers), {.mixer = MixerKind::kMamba2});
   s->layers = mixers_from_hf(in, s->num_layers, kMixers, std::move(usual));
   const std::string positions = f.text("position_embedding_type", "nope");
   for (LayerSpec& l : s->layers) l.rope = positions == "rope" ? 0 : -1;
-  if (f.integer("num_local_experts", 0, ops::kMaxExperts, 8) > 0) granite_experts_from_hf(in, *s);
+  if (f.integer("num_local_experts", 0, ops::kMaxExperts, 1) > 0) granite_experts_from_hf(in, *s);
   if (f.error()) return std::unexpected(*f.error());
   return s;
 }
@@ -250,7 +250,7 @@ Result<DecoderSpec> granite_hybrid_from_gguf(const FamilyInput& in) {
 /// What the model multiplies is linear but for the gate of the feed-forward half, and so goes where it costs
 /// nothing: into the scores, the taps of the convolution, the gate's norm.
 Result<DecoderSpec> falcon_h1_from_hf(const FamilyInput& in) {
-  auto s = llama_like_from_hf(in, {.eps = 1e-5});
+  auto s = llama_like_from_hf(in);
   if (!s) return s;
   FieldReader& f = in.fields;
   if (f.boolean("attention_bias", false)) refuse_value(f, "attention_bias", "true", "false");
@@ -262,7 +262,7 @@ Result<DecoderSpec> falcon_h1_from_hf(const FamilyInput& in) {
   r.out_bias = f.boolean("projectors_bias", false);
   if (r.out_bias) refuse_value(f, "projectors_bias", "true", "false");
   r.norm = f.boolean("mamba_rms_norm", false);
-  r.gate_first = !f.boolean("mamba_norm_before_gate", true);
+  r.gate_first = !f.boolean("mamba_norm_before_gate", false);
   read_scales(in, "ssm_multipliers", r.in_scales);
   const float ssm_in = scale_of(f, "ssm_in_multiplier");
   for (float& scale : r.in_scales) scale *= ssm_in;

@@ -8,9 +8,9 @@ namespace barg::model {
 Result<DecoderSpec> minimax_m2_from_hf(const FamilyInput& in) {
   FieldReader& f = in.fields;
   // Published configs give the rotated width itself.
-  const double rotated = f.real("rotary_dim", 0, 256, 0.0), dim = f.real("head_dim", 2, 256, 128.0);
+  const double rotated = f.real("rotary_dim", 0, kMaxHeadDim, 0.0), dim = f.real("head_dim", 2, kMaxHeadDim);
   const double share = rotated > 0 && rotated <= dim ? rotated / dim : 1;
-  auto s = llama_like_from_hf(in, {.head_dim = 128, .rope = {.theta = 5e6, .share = share}});
+  auto s = llama_like_from_hf(in, {.rope = {.share = share}});
   if (!s) return s;
   if (f.boolean("use_qk_norm", true)) s->qk_norm = QkNorm::kRow;
   experts_from_hf(in, *s, 0);

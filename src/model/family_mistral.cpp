@@ -8,20 +8,20 @@ namespace barg::model {
 Result<DecoderSpec> mistral_from_hf(const FamilyInput& in) {
   auto s = llama_like_from_hf(in);
   if (!s) return s;
-  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in, 4096));
+  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in));
   if (in.fields.error()) return std::unexpected(*in.fields.error());
   return s;
 }
 
 Result<DecoderSpec> ministral3_from_hf(const FamilyInput& in) {
-  auto s = llama_like_from_hf(in, {.eps = 1e-5});
+  auto s = llama_like_from_hf(in);
   if (!s) return s;
-  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in, 0));
-  const Json* rope = in.config->find("rope_parameters");
-  if (rope != nullptr && rope->is_object()) {
+  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in));
+  if (const Json* rope = rope_object_from_hf(in); rope != nullptr) {
     JsonFieldReader f(*rope, "rope_parameters");
     s->query_scale.beta = f.real("llama_4_scaling_beta", 0, 1e3, 0.0);
-    s->query_scale.length = f.real("original_max_position_embeddings", 1, 1e9, s->max_positions);
+    const double longest = in.fields.real("max_position_embeddings", 1, 1e9);
+    s->query_scale.length = f.real("original_max_position_embeddings", 1, 1e9, longest);
     if (f.error()) in.fields.refuse(f.error()->code, f.error()->message, "rope_parameters");
   }
   if (in.fields.error()) return std::unexpected(*in.fields.error());

@@ -5,9 +5,9 @@
 namespace barg::model {
 
 Result<DecoderSpec> mixtral_from_hf(const FamilyInput& in) {
-  auto s = llama_like_from_hf(in, {.eps = 1e-5});
+  auto s = llama_like_from_hf(in);
   if (!s) return s;
-  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in, 0));
+  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in));
   experts_from_hf(in, *s, 0);
   s->experts.normalise = true;
   check_experts(in.fields, *s);

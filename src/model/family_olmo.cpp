@@ -25,7 +25,7 @@ static constexpr TensorName kOlmo2Rows[] = {{"post_attention_layernorm", "post_a
 const TensorNames kOlmo2Names = kOlmo2Rows;
 
 Result<DecoderSpec> olmo2_from_hf(const FamilyInput& in) {
-  auto s = llama_like_from_hf(in, {.eps = 1e-5});
+  auto s = llama_like_from_hf(in);
   if (!s) return s;
   set_olmo(*s);
   s->qkv_bias = s->o_bias = in.fields.boolean("attention_bias", false);
@@ -34,14 +34,14 @@ Result<DecoderSpec> olmo2_from_hf(const FamilyInput& in) {
 }
 
 Result<DecoderSpec> olmo3_from_hf(const FamilyInput& in) {
-  auto s = llama_like_from_hf(in, {.eps = 1e-5, .rope = {.layer_type = "full_attention"}});
+  auto s = llama_like_from_hf(in, {.rope = {.layer_type = "full_attention"}});
   if (!s) return s;
   set_olmo(*s);
   s->qkv_bias = s->o_bias = in.fields.boolean("attention_bias", false);
-  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in, 4096), kFullEvery);
+  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in), kFullEvery);
   const Json* v5 = in.config->find("rope_parameters");
   const bool each = v5 != nullptr && v5->is_object() && v5->find("sliding_attention") != nullptr;
-  HfRope style{.layer_type = "sliding_attention", .theta = s->ropes[0].theta, .scaled = each};
+  const HfRope style{.layer_type = "sliding_attention", .scaled = each};
   use_plain_rope(*s, rope_from_hf(in, s->head_dim, style));
   if (in.fields.error()) return std::unexpected(*in.fields.error());
   return s;

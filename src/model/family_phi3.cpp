@@ -5,10 +5,10 @@
 namespace barg::model {
 
 Result<DecoderSpec> phi3_from_hf(const FamilyInput& in) {
-  auto s = llama_like_from_hf(in, {.eps = 1e-5});
+  auto s = llama_like_from_hf(in, {.rope = {.original_at_top = true}});
   if (!s) return s;
   s->fused_qkv = s->fused_gate_up = true;
-  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in, 0));
+  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in));
   if (in.fields.error()) return std::unexpected(*in.fields.error());
   return s;
 }

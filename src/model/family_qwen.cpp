@@ -10,11 +10,11 @@ namespace {
 void set_layers(const FamilyInput& in, DecoderSpec& s) {
   FieldReader& f = in.fields;
   const bool windows = f.boolean("use_sliding_window", false);
-  const std::int32_t window = windows ? window_from_hf(in, 4096) : 0;
+  const std::int32_t window = windows ? window_from_hf(in) : 0;
   s.layers = layers_from_hf(in, s.num_layers, window);
   const Json* types = in.config->find("layer_types");
   if (types != nullptr && !types->is_null()) return;
-  const auto full = f.integer("max_window_layers", 0, 1 << 20, 28);
+  const auto full = f.integer("max_window_layers", 0, 1 << 20, 0);
   for (std::int64_t i = 0; i < std::min<std::int64_t>(full, s.num_layers); ++i)
     s.layers[static_cast<std::size_t>(i)].window = 0;
 }
@@ -33,7 +33,7 @@ Result<DecoderSpec> qwen2_from_hf(const FamilyInput& in) {
 Result<DecoderSpec> qwen2_from_gguf(const FamilyInput& in) { return llama_like_from_gguf(in); }
 
 Result<DecoderSpec> qwen3_from_hf(const FamilyInput& in) {
-  auto s = llama_like_from_hf(in, {.head_dim = 128});
+  auto s = llama_like_from_hf(in);
   if (!s) return s;
   s->qkv_bias = s->o_bias = in.fields.boolean("attention_bias", false);
   s->qk_norm = QkNorm::kHeads;

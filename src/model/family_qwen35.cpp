@@ -23,15 +23,15 @@ void finish(RecurrentSpec& r) {
 }
 
 RecurrentSpec sizes_from_hf(FieldReader& f) {
-  const auto size = [&](const char* key, std::int64_t most, std::int64_t usual) {
-    return static_cast<std::int32_t>(f.integer(key, 1, most, usual));
+  const auto size = [&](const char* key, std::int64_t most) {
+    return static_cast<std::int32_t>(f.integer(key, 1, most));
   };
   RecurrentSpec r;
-  r.kernel = size("linear_conv_kernel_dim", ops::kMaxConvKernel, 4);
-  r.groups = size("linear_num_key_heads", kMaxStateHeads, 16);
-  r.state_size = size("linear_key_head_dim", kMaxStateDim, 128);
-  r.heads = size("linear_num_value_heads", kMaxStateHeads, 32);
-  r.head_dim = size("linear_value_head_dim", kMaxStateDim, 128);
+  r.kernel = size("linear_conv_kernel_dim", ops::kMaxConvKernel);
+  r.groups = size("linear_num_key_heads", kMaxStateHeads);
+  r.state_size = size("linear_key_head_dim", kMaxStateDim);
+  r.heads = size("linear_num_value_heads", kMaxStateHeads);
+  r.head_dim = size("linear_value_head_dim", kMaxStateDim);
   finish(r);
   if (f.error()) return r;
   if (r.kernel < 2) refuse_value(f, "linear_conv_kernel_dim", "1", "2, 3, 4");
@@ -47,7 +47,7 @@ RecurrentSpec sizes_from_hf(FieldReader& f) {
 /// Attention in every `full_attention_interval`-th layer.
 std::vector<LayerSpec> layers(const FamilyInput& in, std::int32_t num_layers) {
   static constexpr MixerName kMixers[] = {{"linear_attention", MixerKind::kDeltaNet}};
-  const auto every = static_cast<std::int32_t>(in.fields.integer("full_attention_interval", 1, 1 << 20, 4));
+  const auto every = static_cast<std::int32_t>(in.fields.integer("full_attention_interval", 1, 1 << 20));
   std::vector<LayerSpec> usual(static_cast<std::size_t>(num_layers));
   for (std::int32_t i = 0; i < num_layers; ++i) {
     if ((i + 1) % every != 0) usual[static_cast<std::size_t>(i)].mixer = MixerKind::kDeltaNet;
@@ -56,7 +56,7 @@ std::vector<LayerSpec> layers(const FamilyInput& in, std::int32_t num_layers) {
 }
 
 Result<DecoderSpec> from_hf(const FamilyInput& in, std::string_view ffn_key) {
-  auto s = llama_like_from_hf(in, {.head_dim = 256, .ffn_key = ffn_key, .rope = {.share = 0.25}});
+  auto s = llama_like_from_hf(in, {.ffn_key = ffn_key});
   if (!s) return s;
   FieldReader& f = in.fields;
   s->norm.offset = 1;
@@ -85,7 +85,7 @@ Result<DecoderSpec> from_gguf(const FamilyInput& in, std::string_view ffn_key) {
 void gated_experts_from_hf(const FamilyInput& in, DecoderSpec& s) {
   experts_from_hf(in, s, 0);
   s.experts.shared_ffn =
-      static_cast<std::int32_t>(in.fields.integer("shared_expert_intermediate_size", 1, kMaxFfn, 512));
+      static_cast<std::int32_t>(in.fields.integer("shared_expert_intermediate_size", 1, kMaxFfn));
   s.experts.shared_gate = SharedGate::kRow;
   s.experts.normalise = true;
 }
@@ -122,9 +122,9 @@ Result<DecoderSpec> qwen3_next_from_hf(const FamilyInput& in) {
   auto s = from_hf(in, "intermediate_size");
   if (!s) return s;
   s->recurrent.in_rows = InRows::kByGroup;
-  if (in.fields.integer("num_experts", 0, ops::kMaxExperts, 512) > 0) {
+  if (in.fields.integer("num_experts", 0, ops::kMaxExperts, 1) > 0) {  // or another name of it
     gated_experts_from_hf(in, *s);
-    s->experts.normalise = in.fields.boolean("norm_topk_prob", true);
+    s->experts.normalise = in.fields.boolean("norm_topk_prob", false);
     dense_layers_from_hf(in, *s);
     check_experts(in.fields, *s);
   }

@@ -14,17 +14,16 @@ void leave_out_rope(DecoderSpec& s, std::int32_t interval) {
 }  // namespace
 
 Result<DecoderSpec> smollm3_from_hf(const FamilyInput& in) {
-  auto s = llama_like_from_hf(in, {.rope = {.theta = 2e6}});
+  auto s = llama_like_from_hf(in);
   if (!s) return s;
   FieldReader& f = in.fields;
   s->qkv_bias = s->o_bias = f.boolean("attention_bias", false);
   s->mlp_bias = f.boolean("mlp_bias", false);
   s->layers =
-      layers_from_hf(in, s->num_layers, f.boolean("use_sliding_window", false) ? window_from_hf(in, 0) : 0);
+      layers_from_hf(in, s->num_layers, f.boolean("use_sliding_window", false) ? window_from_hf(in) : 0);
   const Json* list = in.config->find("no_rope_layers");  // 1: the layer rotates
   if (list == nullptr || list->is_null()) {
-    leave_out_rope(
-        *s, static_cast<std::int32_t>(f.integer("no_rope_layer_interval", 1, s->num_layers + 1, kInterval)));
+    leave_out_rope(*s, static_cast<std::int32_t>(f.integer("no_rope_layer_interval", 1, 1 << 20)));
   } else if (!list->is_array() || list->size() != s->layers.size()) {
     f.refuse(ErrorCode::kBadFile, "no_rope_layers is not a list with one entry a layer", "no_rope_layers");
   } else {

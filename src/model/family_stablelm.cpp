@@ -18,7 +18,7 @@ static constexpr TensorName kStableLmRows[] = {{"self_attn.q_layernorm.norms.*",
 const TensorNames kStableLmNames = kStableLmRows;
 
 Result<DecoderSpec> stablelm_from_hf(const FamilyInput& in) {
-  auto s = llama_like_from_hf(in, {.eps_key = "layer_norm_eps", .eps = 1e-5, .rope = {.share = 0.25}});
+  auto s = llama_like_from_hf(in, {.eps_key = "layer_norm_eps"});
   if (!s) return s;
   FieldReader& f = in.fields;
   set_stablelm(*s, f.boolean("use_parallel_residual", false));

@@ -1,6 +1,7 @@
 #include "model/gemma_family.h"
 
 #include <cmath>
+#include <optional>
 
 namespace barg::model {
 namespace {
@@ -17,14 +18,10 @@ void set_plain_gemma(DecoderSpec& s) {
   s.v_norm = true;
 }
 
-/// Where a key is missing, transformers has a default of its own; where it is null, none.
-bool missing(const FamilyInput& in, const char* key) { return in.config->find(key) == nullptr; }
-
 }  // namespace
 
 Result<DecoderSpec> gemma3n_like_from_hf(const FamilyInput& in, const HfRope& rope) {
-  auto s = llama_like_from_hf(in, {.head_dim = 256,
-                                   .activation_key = "hidden_activation",
+  auto s = llama_like_from_hf(in, {.activation_key = "hidden_activation",
                                    .activation = ops::Activation::kGeluTanh,
                                    .rope = rope,
                                    .lists = true});
@@ -44,19 +41,17 @@ Result<DecoderSpec> gemma3n_like_from_gguf(const FamilyInput& in) {
   return s;
 }
 
-float logit_softcap_from_hf(const FamilyInput& in, double absent) {
-  const double fallback = missing(in, "final_logit_softcapping") ? absent : 0;
-  return static_cast<float>(in.fields.real("final_logit_softcapping", 1e-6, 1e6, fallback));
+float logit_softcap_from_hf(const FamilyInput& in) {
+  return static_cast<float>(in.fields.real("final_logit_softcapping", 1e-6, 1e6, 0.0));
 }
 
 PerLayerSpec per_layer_from_hf(const FamilyInput& in, std::int32_t least) {
   FieldReader& f = in.fields;
   PerLayerSpec out;
-  // Classes differ in what it is where the key is missing; the table tells.
-  const bool usual = missing(in, "hidden_size_per_layer_input") &&
-                     (least > 0 || in.files.find("per_layer_token_embd.weight") != nullptr);
-  out.width = static_cast<std::int32_t>(f.integer("hidden_size_per_layer_input", least, kMaxWidth, usual ? 256 : 0));
-  out.rows = static_cast<std::int32_t>(f.integer("vocab_size_per_layer_input", 1, kMaxVocab, 262144));
+  // Gemma 4's unified class has none.
+  const auto none = least > 0 ? std::nullopt : std::optional<std::int64_t>(0);
+  out.width = static_cast<std::int32_t>(f.integer("hidden_size_per_layer_input", least, kMaxWidth, none));
+  if (out.width > 0) out.rows = static_cast<std::int32_t>(f.integer("vocab_size_per_layer_input", 1, kMaxVocab));
   return out;
 }
 

@@ -13,8 +13,8 @@ namespace barg::model {
 Result<DecoderSpec> gemma3n_like_from_hf(const FamilyInput& input, const HfRope& rope);
 Result<DecoderSpec> gemma3n_like_from_gguf(const FamilyInput& input);
 
-/// final_logit_softcapping; 0 where it is null, `absent` where it is missing.
-float logit_softcap_from_hf(const FamilyInput& input, double absent);
+/// final_logit_softcapping; 0 where it is null.
+float logit_softcap_from_hf(const FamilyInput& input);
 
 /// Width of the per-layer inputs, at least `least`, and rows of their table.
 PerLayerSpec per_layer_from_hf(const FamilyInput& input, std::int32_t least);

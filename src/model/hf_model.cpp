@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/utf8.h"
+#include "model/class_defaults.h"
 #include "model/expert_names.h"
 #include "model/family.h"
 #include "model/hf_quants.h"
@@ -69,20 +70,30 @@ std::string without_wrapper(std::string_view name) {
   return std::string(name);
 }
 
-/// What config.json says of the text model: text_config over what stands beside it.
+/// The first of config.json's `architectures`.
+std::string architecture_of(const Json& config) {
+  const Json* list = config.find("architectures");
+  if (list == nullptr || !list->is_array() || list->size() == 0 || !list->as_array()[0].is_string()) return "unknown";
+  return list->as_array()[0].as_string();
+}
+
+/// What config.json says of the text model: text_config, with the defaults of its class, over what stands beside it.
 Json text_config(Json config) {
+  const Family* family = find_hf_family(architecture_of(config));
+  const std::string_view usual = family == nullptr ? "" : family->hf_class;
   const Json* own = config.find("text_config");
-  if (own == nullptr || !own->is_object()) return config;
-  Json::Object merged = own->as_object();
+  if (own == nullptr || !own->is_object()) return with_class_defaults(std::move(config), usual);
+  Json text = *own;
+  for (const char* key : {"architectures", "tie_word_embeddings"}) {  // what the whole says, before a class
+    const Json* outer = config.find(key);
+    const bool wins = std::string_view(key) == "architectures" || own->find(key) == nullptr;
+    if (outer != nullptr && wins) text.set(key, *outer);
+  }
+  Json merged = with_class_defaults(std::move(text), usual);
   for (const auto& [key, value] : config.as_object()) {
-    if (key != "text_config" && own->find(key) == nullptr) merged.emplace_back(key, value);
+    if (key != "text_config" && merged.find(key) == nullptr) merged.set(key, value);
   }
-  if (const Json* outer = config.find("architectures"); outer != nullptr) {
-    for (auto& [key, value] : merged) {
-      if (key == "architectures") value = *outer;
-    }
-  }
-  return Json(std::move(merged));
+  return merged;
 }
 
 bool exists(const std::string& path) {
@@ -140,10 +151,7 @@ class HfModel final : public ModelFiles {
   std::string_view container() const override { return "safetensors"; }
 
   std::string architecture() const override {
-    const Json* list = config_.find("architectures");
-    if (list == nullptr || !list->is_array() || list->size() == 0 || !list->as_array()[0].is_string())
-      return "unknown";
-    return printable(list->as_array()[0].as_string());
+    return printable(architecture_of(config_));
   }
 
   std::string display_name() const override {

@@ -67,13 +67,13 @@ void grouped_router_from_hf(const FamilyInput& in, ExpertSpec& e) {
   FieldReader& f = in.fields;
   e.score = ops::RouterScore::kSigmoid;
   e.choice_bias = true;
-  e.normalise = f.boolean("norm_topk_prob", true);
+  e.normalise = f.boolean("norm_topk_prob", false);
   e.norm_epsilon = 1e-20f;
-  e.scale = static_cast<float>(f.real("routed_scaling_factor", 0, 1e6, 1.0));
+  e.scale = static_cast<float>(f.real("routed_scaling_factor", 0, 1e6));
   e.groups = static_cast<std::int32_t>(f.integer("n_group", 1, ops::kMaxExperts, 1));
   e.kept_groups = static_cast<std::int32_t>(f.integer("topk_group", 1, ops::kMaxExperts, 1));
   e.group_top2 = true;
-  const auto shared = static_cast<std::int32_t>(f.integer("n_shared_experts", 0, 1024, 0));
+  const auto shared = static_cast<std::int32_t>(f.integer("n_shared_experts", 0, 1024));
   e.shared_ffn = static_cast<std::int32_t>(std::min(std::int64_t{shared} * e.ffn, kMaxFfn));
 }
 

@@ -41,6 +41,7 @@ struct RecurrentSpec {
   std::array<float, 5> in_scales{1, 1, 1, 1, 1};
   float out_scale = 1;
 
+  bool operator==(const RecurrentSpec&) const = default;
   std::int32_t inner() const { return heads > 0 ? heads * head_dim : channels; }
   std::int32_t group_width() const { return groups * state_size; }
   /// Bytes of a layer's state: the convolution's, then the heads', each a multiple of 64.

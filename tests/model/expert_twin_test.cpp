@@ -331,7 +331,7 @@ TEST(ExpertConfigs, AreRefusedByName) {
       {"deepseek-v3", "\"kv_lora_rank\": 32", "\"kv_lora_rank\": 48", "has shape"},
       {"deepseek-v3", "\"attention_bias\": false", "\"attention_bias\": true", "attention_bias"},
       {"deepseek-v2", "\"topk_method\": \"greedy\"", "\"topk_method\": \"best\"", "topk_method"},
-      {"deepseek-v2", "\"qk_rope_head_dim\": 16", "\"qk_rope_head_dim\": 15", "rotary width of 15"},
+      {"deepseek-v2", "\"qk_rope_head_dim\": 16", "\"qk_rope_head_dim\": 15", "head size 15"},
       {"minimax-m2", "\"hidden_act\": \"silu\"", "\"scoring_func\": \"softmax\"", "scoring_func"},
       {"qwen3-moe", "\"mlp_only_layers\": [1]", "\"mlp_only_layers\": 1", "mlp_only_layers"},
       {"qwen3-moe", "\"mlp_only_layers\": [1]", "\"mlp_only_layers\": []", "is missing"},

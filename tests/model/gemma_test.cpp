@@ -356,18 +356,24 @@ TEST(Gemma4Config, HasTheUsualRopes) {
   EXPECT_EQ(spec.ropes[1].theta, 1e4);
 }
 
-/// A class without per-layer inputs does not name their width.
-TEST(Gemma4Config, HasNoPerLayerInputsWithoutTheirTable) {
+/// A class without per-layer inputs does not name their width; another one has them then.
+TEST(Gemma4Config, HasNoPerLayerInputsInAClassWithout) {
   const std::string path = barg::test::shared_data("models/gemma4-moe");
   if (path.empty()) GTEST_SKIP() << barg::test::kNoShared;
   std::string text = read_file(path + "/config.json", 1 << 20).value();
   replace_all(text, "Gemma4ForCausalLM", "Gemma4UnifiedForConditionalGeneration");
+  replace_all(text, "gemma4_text", "gemma4_unified_text");
   replace_all(text, "\"hidden_size_per_layer_input\": 0,", "");
   TempDir dir;
   const auto spec = open_or_throw(directory(dir, path, text))->spec();
   ASSERT_TRUE(spec) << spec.error().message;
   EXPECT_EQ(spec->family, "gemma4");
   EXPECT_EQ(spec->per_layer.width, 0);
+  replace_all(text, "gemma4_unified_text", "gemma4_text");
+  TempDir other;
+  const auto refused = open_or_throw(directory(other, path, text))->spec();
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("per_layer_token_embd"));
 }
 
 TEST(GemmaConfigs, AreRefusedByName) {
