@@ -10,6 +10,7 @@
 #include "engine/engine_impl.h"
 #include "engine/metrics.h"
 #include "model/inspect.h"
+#include "model/unread_tensors.h"
 #include "runtime/factory.h"
 #include "runtime/tier_service.h"
 #include "store/tier_spec.h"
@@ -128,6 +129,13 @@ Result<TextBundle> open_text_bundle(const ModelOptions& options) {
   return out;
 }
 
+std::string tokens_beyond(const Tokenizer& tokenizer, const model::DecoderSpec& spec) {
+  if (tokenizer.size() <= spec.vocab_rows) return {};
+  return "the tokenizer has " + std::to_string(tokenizer.size()) + " ids and the embedding " +
+         std::to_string(spec.vocab_rows) + " rows: a prompt with an id of " + std::to_string(spec.vocab_rows) +
+         " or above is refused";
+}
+
 Result<Bundle> open_bundle(const Config& config, const LoadWatch& watch,
                            const std::optional<std::string>& state_directory,
                            const runtime::OpenDevice& open_device) {
@@ -145,6 +153,10 @@ Result<Bundle> open_bundle(const Config& config, const LoadWatch& watch,
   const Result<model::DecoderSpec> spec = files->spec();  // what it cannot be is said below
   watch.done("text", describe_text(*text, spec && !spec->generates()));
   for (const std::string& problem : text->chat_template->problems()) watch.done("warning", problem);
+  if (spec) {
+    for (const std::string& unread : model::unread_notes(*spec, *files)) watch.done("note", "not read: " + unread);
+    if (const std::string beyond = tokens_beyond(*out.tokenizer, *spec); !beyond.empty()) watch.done("note", beyond);
+  }
 
   const auto planned = [&watch](const runtime::MemoryPlan& plan) {
     watch.done("memory", describe_plan(plan));

@@ -67,6 +67,9 @@ struct TextBundle {
 };
 Result<TextBundle> open_text_bundle(const ModelOptions& options);
 
+/// A sentence where the tokenizer knows ids that the embedding has no row for; else empty.
+std::string tokens_beyond(const Tokenizer& tokenizer, const model::DecoderSpec& spec);
+
 /// The bundle as the server wants it; shares its parts.
 server::ServedModel served_model(const Bundle& bundle);
 

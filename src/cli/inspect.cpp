@@ -126,6 +126,8 @@ int run_inspect(Invocation& invocation) {
   const Result<TextBundle> text = open_text_bundle(config.model);
   if (text) {
     print_text(io.out, *text);
+    const std::string beyond = tokens_beyond(*text->tokenizer, inspection->spec);
+    if (!beyond.empty()) io.out << "  note: " << beyond << "\n";
     if (text->chat_template) print_template(io.out, *text->chat_template, inspection->template_names);
   }
   if (plan) print_plan(io.out, *plan);

@@ -52,6 +52,7 @@ void refuse_unsupported_hf(const FamilyInput& in) {
   } else if (f.boolean("use_bidirectional_attention", false)) {
     refuse_value(f, "use_bidirectional_attention", "true", "false");
   }
+  if (!f.boolean("is_causal", true)) refuse_value(f, "is_causal", "false", "true");
 }
 
 ops::Activation activation_from_hf(FieldReader& f, std::string_view key, ops::Activation usual) {
@@ -88,6 +89,7 @@ void refuse_unsupported_gguf(FieldReader& f, std::span<const std::string_view> k
     must_be(key, 0);
   }
   for (const char* key : {"embedding_scale", "residual_scale", "logit_scale"}) must_be(key, 1);
+  if (!f.boolean("attention.causal", true)) refuse_value(f, f.full_name("attention.causal"), "false", "true");
 }
 
 std::int32_t rows_of(const ModelFiles& files, const char* name) {

@@ -96,6 +96,12 @@ Result<std::optional<std::int64_t>> JsonFieldReader::read_integer(std::string_vi
 Result<std::optional<double>> JsonFieldReader::read_real(std::string_view key) const {
   const Json* v = value(key);
   if (v == nullptr) return std::nullopt;
+  // Infinity and NaN, which the range then refuses.
+  if (const Json* name = v->find("__float__"); name != nullptr && name->is_string()) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    const std::string& which = name->as_string();
+    return std::optional(which == "Infinity" ? kInfinity : which == "-Infinity" ? -kInfinity : std::nan(""));
+  }
   if (!v->is_number()) return fail(ErrorCode::kBadFile, full_name(key) + " is not a number", full_name(key));
   return std::optional(v->as_double());
 }

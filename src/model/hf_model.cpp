@@ -107,10 +107,34 @@ Result<std::string> optional_file(const std::string& path, std::size_t max) {
   return read_file(path, max);
 }
 
+/// Python writes infinities and NaN bare, which JSON does not have: they become what transformers 5 writes of them.
+std::string tag_non_finite(std::string text) {
+  static constexpr std::string_view kWords[] = {"Infinity", "-Infinity", "NaN"};
+  const auto stands = [&](std::string_view word) { return text.find(word) != text.npos; };
+  if (std::none_of(std::begin(kWords), std::end(kWords), stands)) return text;
+  std::string out;
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const std::string_view rest = std::string_view(text).substr(i);
+    const auto starts = [&](std::string_view word) { return !quoted && rest.starts_with(word); };
+    const auto* const word = std::find_if(std::begin(kWords), std::end(kWords), starts);
+    if (word != std::end(kWords)) {
+      out += "{\"__float__\":\"" + std::string(*word) + "\"}";
+      i += word->size() - 1;
+      continue;
+    }
+    out += text[i];
+    if (quoted && text[i] == '\\' && i + 1 < text.size()) out += text[++i];
+    else if (text[i] == '"') quoted = !quoted;
+  }
+  return out;
+}
+
 Result<Json> optional_json(const std::string& path, std::size_t max) {
   auto text = optional_file(path, max);
   if (!text) return std::unexpected(text.error());
   if (text->empty()) return Json();
+  *text = tag_non_finite(std::move(*text));
   // added_tokens_decoder has thousands of entries. A key that is there twice is a mistake with two readings.
   auto json = parse_json(*text, {.max_depth = 64, .max_members = 0, .reject_duplicate_keys = true});
   if (!json) return fail(ErrorCode::kBadFile, path + ": " + json.error().message);
@@ -197,6 +221,8 @@ class HfModel final : public ModelFiles {
     return std::unexpected(std::move(e));
   }
 
+  /// Of config.json, where it is one id: writers put lists and -1 there for none.
+  std::optional<TokenId> id_of(std::string_view key) const;
   Result<void> add_eos(const Json& config, const char* file, std::vector<TokenId>& out) const;
   Result<void> read_templates(VocabData& v) const;
 
@@ -204,6 +230,13 @@ class HfModel final : public ModelFiles {
   std::optional<Error> not_joined_;  ///< why quantised tensors are not matrices
   std::vector<MappedFile> files_;
 };
+
+std::optional<TokenId> HfModel::id_of(std::string_view key) const {
+  const Json* id = config_.find(key);
+  if (id == nullptr || id->type() != Json::Type::kInt) return std::nullopt;
+  if (id->as_int() < 0 || id->as_int() > std::numeric_limits<TokenId>::max()) return std::nullopt;
+  return static_cast<TokenId>(id->as_int());
+}
 
 /// eos_token_id is an id or a list of ids.
 Result<void> HfModel::add_eos(const Json& config, const char* file, std::vector<TokenId>& out) const {
@@ -321,14 +354,8 @@ Result<VocabData> HfModel::vocab() const {
   auto defaults = generation_defaults();
   if (!defaults) return std::unexpected(defaults.error());
   v.eos_ids = defaults->eos_ids;
-  JsonFieldReader f(config_, "");
-  constexpr std::int64_t kMax = std::numeric_limits<TokenId>::max();
-  if (f.has("bos_token_id")) v.bos = static_cast<TokenId>(f.integer("bos_token_id", 0, kMax));
-  if (f.has("pad_token_id")) {
-    const auto pad = f.integer("pad_token_id", -1, kMax);
-    if (pad >= 0) v.pad = static_cast<TokenId>(pad);
-  }
-  if (f.error()) return located(*f.error());
+  v.bos = id_of("bos_token_id");
+  v.pad = id_of("pad_token_id");
   std::vector<TokenId> own;
   if (auto ok = add_eos(config_, "config.json", own); !ok) return std::unexpected(ok.error());
   if (!own.empty())

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "model/printable.h"
+#include "model/unread_tensors.h"
 
 namespace barg::model {
 namespace {
@@ -182,6 +183,7 @@ std::string to_text(const Inspection& i, const ModelFiles& files, DType kv_dtype
   out.add("kv bytes per token",
           std::to_string(kv_bytes_per_token(s, kv_dtype)) + " (" + dtype_name(kv_dtype) + ")");
   for (const LayerGroup& g : i.groups) out.add("kv group", group_text(s, g, kv_dtype));
+  for (const std::string& note : unread_notes(s, files)) out.add("not read", note);
   if (!tensors) return out.take();
   for (const Tensor& t : files.tensors()) {
     std::string shape;

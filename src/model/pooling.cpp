@@ -157,11 +157,6 @@ Result<FilePooling> pooling_from_hf(const std::string& directory, const Json& co
   }
   if (out.spec.kind == Pooling::kNone) return out;
   if (auto ok = read_matryoshka(directory, config, out.spec); !ok) return std::unexpected(ok.error());
-  const Json* causal = config.find("is_causal");
-  if (causal != nullptr && causal->is_bool() && !causal->as_bool()) {
-    return fail(ErrorCode::kUnsupported,
-                directory + "/config.json: is_causal: false is not supported yet (known: true)", "is_causal");
-  }
   return out;
 }
 

@@ -264,6 +264,29 @@ TEST_F(CliModel, ATemplateThatDoesNotParseIsAWarning) {
   EXPECT_NE(barg({"render", "--model", dir.path()}, "{}").err.find("line 2"), std::string::npos);
 }
 
+/// Added tokens without a row of the embedding: said, and a prompt that has one is refused.
+TEST_F(CliModel, InspectSaysWhichTokensTheEmbeddingHasNoRowFor) {
+  const test::TempDir dir;
+  for (const char* file : {"config.json", "generation_config.json", "model.safetensors", "tokenizer_config.json"})
+    std::filesystem::create_symlink(std::filesystem::absolute(model_ + "/" + file), dir.path() + "/" + file);
+  Json tokenizer = parse_json(read_file(model_ + "/tokenizer.json", 1 << 24).value(), {.max_members = 0}).value();
+  tokenizer.find("added_tokens")->push(Json::object({{"id", 5000},
+                                                     {"content", "<beyond>"},
+                                                     {"single_word", false},
+                                                     {"lstrip", false},
+                                                     {"rstrip", false},
+                                                     {"normalized", false},
+                                                     {"special", false}}));
+  dir.write("tokenizer.json", dump_json(tokenizer));
+  const Done done = barg({"inspect", dir.path()});
+  EXPECT_EQ(done.code, kExitOk) << done.err;
+  EXPECT_NE(done.out.find("  note: the tokenizer has 5001 ids and the embedding "), std::string::npos) << done.out;
+  const Done prompted = barg({"complete", "--model", dir.path(), "--max-tokens", "1", "a <beyond> b"});
+  EXPECT_EQ(prompted.code, kExitFailure);
+  EXPECT_NE(prompted.err.find("token ids below "), std::string::npos) << prompted.err;
+  EXPECT_EQ(barg({"inspect", model_}).out.find("note: the tokenizer"), std::string::npos);
+}
+
 TEST_F(CliModel, TheToolDialectIsFoundAndCanBeNamed) {
   const auto has = [&](const Done& done, const char* part) {
     EXPECT_NE((done.out + done.err).find(part), std::string::npos) << part << "\n" << done.out << done.err;
