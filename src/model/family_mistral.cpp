@@ -8,7 +8,8 @@ namespace barg::model {
 Result<DecoderSpec> mistral_from_hf(const FamilyInput& in) {
   auto s = llama_like_from_hf(in);
   if (!s) return s;
-  s->layers = layers_from_hf(in, s->num_layers, window_from_hf(in));
+  const std::int32_t window = window_from_hf(in);
+  s->layers = layers_from_hf(in, s->num_layers, window);
   if (in.fields.error()) return std::unexpected(*in.fields.error());
   return s;
 }

@@ -15,7 +15,7 @@
 #include "support/data.h"
 #include "support/temp_dir.h"
 
-namespace barg::model::test {
+namespace barg::model::test::class_defaults_test {
 namespace {
 
 using barg::test::TempDir;
@@ -322,4 +322,4 @@ TEST(ClassDefaults, EachKeyLeftOutIsWhatTransformersMakesOfIt) {
 }
 
 }  // namespace
-}  // namespace barg::model::test
+}  // namespace barg::model::test::class_defaults_test

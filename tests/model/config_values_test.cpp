@@ -10,7 +10,7 @@
 #include "model/hf_builder.h"
 #include "support/temp_dir.h"
 
-namespace barg::model::test {
+namespace barg::model::test::config_values_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -102,4 +102,4 @@ TEST(ConfigValues, ADecoderWhoseTokensSeeWhatFollowsIsRefused) {
 }
 
 }  // namespace
-}  // namespace barg::model::test
+}  // namespace barg::model::test::config_values_test

@@ -9,7 +9,7 @@
 #include "model/inspect.h"
 #include "support/temp_dir.h"
 
-namespace barg::model::test {
+namespace barg::model::test::unread_tensors_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -65,14 +65,18 @@ TEST(UnreadTensors, InspectSaysThem) {
 }
 
 TEST(UnreadTensors, OfStoredCheckpointsThereAreNone) {
-  for (const char* name : {"llama", "gemma3n", "gemma4", "deepseek-v3", "glm4-moe", "qwen35-moe", "bamba", "bert"}) {
+  for (const char* name : {"llama", "gemma3n", "gemma4", "deepseek-v3", "glm4-moe", "qwen35-moe", "bamba"}) {
     const std::string path = barg::test::shared_data(std::string("models/") + name);
     if (path.empty()) continue;
     const auto model = open_or_throw(path);
     const auto spec = model->spec();
     if (spec) EXPECT_THAT(unread_notes(*spec, *model), IsEmpty()) << name;
   }
+  const std::string bert = barg::test::shared_data("models/bert");
+  if (bert.empty()) return;
+  const auto model = open_or_throw(bert);
+  EXPECT_THAT(unread_notes(model->spec().value(), *model), ElementsAre("2 tensors of BERT's pooler and heads"));
 }
 
 }  // namespace
-}  // namespace barg::model::test
+}  // namespace barg::model::test::unread_tensors_test
