@@ -107,15 +107,24 @@ Result<std::string> optional_file(const std::string& path, std::size_t max) {
   return read_file(path, max);
 }
 
-/// Python writes infinities and NaN bare, which JSON does not have: they become what transformers 5 writes of them.
-std::string tag_non_finite(std::string text) {
+/// What Python writes and JSON has not: bare infinities and NaN become the objects that transformers 5 writes of them.
+/// Integers beyond 64 bits, as 10^30 for "no limit", become numbers that may be rounded.
+std::string plain_json(const std::string& text) {
   static constexpr std::string_view kWords[] = {"Infinity", "-Infinity", "NaN"};
-  const auto stands = [&](std::string_view word) { return text.find(word) != text.npos; };
-  if (std::none_of(std::begin(kWords), std::end(kWords), stands)) return text;
+  static constexpr std::string_view kDigits = "0123456789";
+  constexpr std::size_t kLongest = 20;  // of 64 bits
   std::string out;
+  out.reserve(text.size());
   bool quoted = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const std::string_view rest = std::string_view(text).substr(i);
+    if (!quoted && kDigits.find(rest[0]) != kDigits.npos) {
+      const std::string_view number = rest.substr(0, rest.find_first_not_of("0123456789.eE+-"));
+      out += number;
+      if (number.size() > kLongest && number.find_first_not_of(kDigits) == number.npos) out += ".0";
+      i += number.size() - 1;
+      continue;
+    }
     const auto starts = [&](std::string_view word) { return !quoted && rest.starts_with(word); };
     const auto* const word = std::find_if(std::begin(kWords), std::end(kWords), starts);
     if (word != std::end(kWords)) {
@@ -124,8 +133,10 @@ std::string tag_non_finite(std::string text) {
       continue;
     }
     out += text[i];
-    if (quoted && text[i] == '\\' && i + 1 < text.size()) out += text[++i];
-    else if (text[i] == '"') quoted = !quoted;
+    if (quoted && text[i] == '\\' && i + 1 < text.size())
+      out += text[++i];
+    else if (text[i] == '"')
+      quoted = !quoted;
   }
   return out;
 }
@@ -134,7 +145,7 @@ Result<Json> optional_json(const std::string& path, std::size_t max) {
   auto text = optional_file(path, max);
   if (!text) return std::unexpected(text.error());
   if (text->empty()) return Json();
-  *text = tag_non_finite(std::move(*text));
+  *text = plain_json(*text);
   // added_tokens_decoder has thousands of entries. A key that is there twice is a mistake with two readings.
   auto json = parse_json(*text, {.max_depth = 64, .max_members = 0, .reject_duplicate_keys = true});
   if (!json) return fail(ErrorCode::kBadFile, path + ": " + json.error().message);
@@ -350,7 +361,7 @@ Result<VocabData> HfModel::vocab() const {
   auto config = optional_file(path_ + "/tokenizer_config.json", kMaxTokenizerBytes);
   if (!config) return std::unexpected(config.error());
   v.tokenizer_json = std::move(*tokenizer);
-  v.tokenizer_config_json = std::move(*config);
+  v.tokenizer_config_json = plain_json(*config);
   auto defaults = generation_defaults();
   if (!defaults) return std::unexpected(defaults.error());
   v.eos_ids = defaults->eos_ids;

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "base/json.h"
+#include "base/mapped_file.h"
 #include "model/golden_kit.h"
 #include "model/gguf_builder.h"
 #include "model/hf_builder.h"
@@ -47,6 +49,21 @@ TEST(ConfigValues, NumbersThatAreNotFiniteAreReadAndRefusedWhereTheyMustBe) {
   EXPECT_EQ(d.open()->generation_defaults()->temperature, 0.5);
   d.dir.write("generation_config.json", R"({"temperature":Infinity})");
   EXPECT_THAT(d.open()->generation_defaults().error().message, HasSubstr("temperature is inf"));
+}
+
+/// transformers writes 10^30 for a tokenizer without a limit.
+TEST(ConfigValues, IntegersBeyond64BitsAreNumbers) {
+  const Directory d(R"("x":1000000000000000019884624838656,"y":[-1000000000000000019884624838656,1e40])");
+  EXPECT_EQ(d.error(), "");
+  const std::string text = R"({"model_max_length":1000000000000000019884624838656,"a":"123456789012345678901234"})";
+  d.dir.write("tokenizer_config.json", text);
+  const auto v = d.open()->vocab();
+  ASSERT_TRUE(v) << v.error().message;
+  const auto json = parse_json(v->tokenizer_config_json);
+  ASSERT_TRUE(json) << json.error().message;
+  EXPECT_DOUBLE_EQ(json->find("model_max_length")->as_double(), 1e30);
+  EXPECT_EQ(json->find("a")->as_string(), "123456789012345678901234");
+  EXPECT_THAT(Directory(R"("head_dim":1000000000000000019884624838656)").error(), HasSubstr("head_dim is not an integer"));
 }
 
 TEST(ConfigValues, ATimeStepMayHaveNoUpperBound) {
