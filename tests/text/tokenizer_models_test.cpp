@@ -188,6 +188,16 @@ TEST(Models, NormalizersDoNotGrowWithoutEnd) {
   EXPECT_LT(make(file)->encode(std::string(1000, 'a'), kText).size(), 100'000u);
 }
 
+TEST(Models, DecodersDoNotGrowWithoutEnd) {
+  Json file = sentence_piece(), steps = Json::array();
+  const std::string content(64, 'a');
+  for (int i = 0; i < 4; ++i) {
+    steps.push(Json::object({{"type", "Replace"}, {"pattern", Json::object({{"String", "a"}})}, {"content", content}}));
+  }
+  file.set("decoder", Json::object({{"type", "Sequence"}, {"decoders", steps}}));
+  EXPECT_EQ(make(file)->token_bytes(kA), content) << "once; 64 times that is too much";
+}
+
 /// `part` of a SentencePiece file replaced.
 std::optional<std::size_t> most_with(const char* part, std::string_view value) {
   Json file = sentence_piece();
@@ -276,7 +286,10 @@ TEST(Models, RefusalsNameTheField) {
   EXPECT_EQ(param(spm, "model", R"({"type": "WordPiece", "vocab": {"a": 0}, "unk_token": "b"})"), "model.unk_token");
   EXPECT_EQ(param(spm, "model", R"({"type": "Unigram", "unk_id": 0, "vocab": [[")" + std::string(513, 'a') + R"(", 0]]})"),
             "model.vocab");
+  EXPECT_EQ(param(spm, "model", R"({"type": "BPE", "vocab": {"a": 0}, "merges": [], "unk_token": "b"})"), "model.unk_token");
   EXPECT_EQ(param(spm, "decoder", R"({"type": "CTC"})"), "decoder.type");
+  EXPECT_EQ(param(spm, "decoder", R"({"type": "Sequence", "decoders": [{"type": "ByteFallback"},
+      {"type": "Replace", "pattern": {"String": "a"}, "content": "b"}]})"), "decoder.decoders.type");
   EXPECT_EQ(param(spm, "decoder", R"({"type": "BPEDecoder", "suffix": "</w>"})"), "decoder.type");
   const std::string fused = R"({"type": "Sequence", "decoders": [{"type": "Fuse"}, )";
   EXPECT_EQ(param(spm, "decoder", fused + R"({"type": "Metaspace", "replacement": "_"}]})"), "decoder.decoders.type");
@@ -292,6 +305,10 @@ TEST(Models, RefusalsNameTheField) {
             "post_processor");
   EXPECT_EQ(param(spm, "post_processor", R"({"type": "BertProcessing", "sep": ["x", -1], "cls": ["y", 1]})"),
             "post_processor.sep");
+  EXPECT_EQ(param(spm, "post_processor", R"({"type": "Sequence", "processors": [{"type": "BertProcessing", "sep": ["x", 1], "cls": ["y", 2]},
+      {"type": "BertProcessing", "sep": ["x", 1], "cls": ["y", 2]}]})"), "post_processor.processors.type");
+  EXPECT_EQ(param(spm, "pre_tokenizer", R"({"type": "Split", "pattern": {"Regex": "(a+)+b"}, "behavior": "Isolated"})"),
+            "pre_tokenizer.pattern.Regex");
   EXPECT_EQ(param(spm, "added_tokens", R"([{"id": -1, "content": "x"}])"), "added_tokens.id");
   EXPECT_EQ(param(spm, "normalizer", R"({"type": "Precompiled", "precompiled_charsmap": "!"})"),
             "normalizer.precompiled_charsmap");

@@ -213,6 +213,9 @@ TEST(PostProcessor, LlamaClassesTakeItFromTheConfig) {
   EXPECT_EQ(t->eos(), 301);
   EXPECT_EQ(t->special_text("bos_token"), "<s>");
   EXPECT_EQ(t->special_text("pad_token"), "");
+  v.tokenizer_config_json = R"({"tokenizer_class": "LlamaTokenizerFast", "add_bos_token": false, "add_eos_token": true,
+      "bos_token": "<s>", "eos_token": "</s>"})";
+  EXPECT_EQ(make(file, v)->encode("a", {}), (Ids{'a', 301}));
   v.tokenizer_config_json = R"({"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": true, "bos_token": "<s>"})";
   EXPECT_EQ(make(file, v)->encode("a", {}), (Ids{'a'}));
 }
