@@ -253,12 +253,19 @@ struct RopeSource {
   std::string name;
 };
 
-/// rope_parameters (transformers 5; one object, or one for each layer type) before rope_scaling (4).
+bool has_objects(const Json& object) {
+  return object.is_object() && std::any_of(object.as_object().begin(), object.as_object().end(),
+                                           [](const Json::Member& m) { return m.second.is_object(); });
+}
+
+/// rope_parameters (transformers 5; one object, or one for each layer type) or rope_scaling (4). Of a file that has
+/// both the second holds, as in transformers, where the first is not about layer types.
 RopeSource whole_rope(const FamilyInput& in) {
   const Json* v5 = in.config->find("rope_parameters");
-  const bool new_spelling = v5 != nullptr && !v5->is_null();
-  RopeSource out{new_spelling ? v5 : in.config->find("rope_scaling"),
-                 new_spelling ? "rope_parameters" : "rope_scaling"};
+  const Json* v4 = in.config->find("rope_scaling");
+  const bool old_too = v4 != nullptr && v4->is_object() && v4->size() > 0;
+  const bool new_spelling = v5 != nullptr && !v5->is_null() && (!old_too || has_objects(*v5));
+  RopeSource out{new_spelling ? v5 : v4, new_spelling ? "rope_parameters" : "rope_scaling"};
   if (out.object == nullptr || out.object->is_null()) return {nullptr, out.name};
   if (out.object->is_object()) return out;
   in.fields.refuse(ErrorCode::kBadFile, out.name + " is not an object", out.name);

@@ -126,6 +126,9 @@ TEST(HfConfig, BothSpellingsOfRope) {
   const RopeSpec linear = rope(R"("rope_scaling":{"type":"linear","factor":4.0})");
   EXPECT_EQ(linear.kind, RopeSpec::Kind::kLinear);
   EXPECT_EQ(linear.factor, 4);
+  const std::string both = R"("rope_parameters":{"rope_type":"linear","factor":2.0},"rope_scaling":)";
+  EXPECT_EQ(rope(both + R"({"rope_type":"linear","factor":4.0})").factor, 4) << "as transformers";
+  EXPECT_EQ(rope(both + "{}").factor, 2);
 }
 
 TEST(HfConfig, WhatIsNotSupportedIsNamed) {
