@@ -7,7 +7,8 @@
 // a pattern that needs more steps for a hundred characters than any published one for as many thousand.
 //
 // Steps are immutable and safe from any thread. Time is linear in the text for the hand-written ones. A PCRE2 pattern
-// has limits of steps and memory for one match; on a text that needs more it gives up, and says so.
+// has limits of steps and memory for one match, and of steps for all long ones of a text; where it would need more it
+// gives up, and says so.
 #pragma once
 
 #include <cstddef>

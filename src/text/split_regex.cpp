@@ -18,6 +18,9 @@ namespace {
 constexpr std::size_t kMaxPatternBytes = 16 * 1024;
 constexpr std::uint32_t kMatchLimit = 2'000'000;  // steps of one match; a published pattern needs a few per byte
 constexpr std::uint32_t kMatchLimitPerByte = 16;
+constexpr std::uint32_t kFreeSteps = 1024;          // of the interpreter at one place
+constexpr std::uint64_t kSlowSteps = 16'000'000;    // for all that goes beyond: about a second
+constexpr std::uint64_t kSlowStepsPerByte = 64;
 constexpr std::uint32_t kHeapLimitKiB = 256 * 1024;
 constexpr std::size_t kJitStackBytes = 1024 * 1024;
 
@@ -192,8 +195,11 @@ class RegexMatcher final : public Matcher {
       pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
     }
     std::size_t at = 0, last_end = static_cast<std::size_t>(-1);
+    std::uint64_t budget = kSlowSteps + kSlowStepsPerByte * std::uint64_t{text.size()};
     while (at <= text.size()) {
-      const int rc = match(text, at, data.get(), context.get());
+      int rc = match(text, at, 0, data.get(), context.get());
+      // Machine code has a small stack; what does not fit goes to the interpreter, which takes from the heap.
+      if (rc == PCRE2_ERROR_JIT_STACKLIMIT) rc = slow_match(text, at, limits.steps, budget, data.get(), context.get());
       if (rc == PCRE2_ERROR_NOMATCH) return true;
       if (rc < 0) return false;
       const std::size_t* v = pcre2_get_ovector_pointer(data.get());
@@ -211,14 +217,30 @@ class RegexMatcher final : public Matcher {
   }
 
  private:
-  // Machine code has a small stack; what does not fit goes to the interpreter, which takes from the heap.
-  int match(std::string_view text, std::size_t at, pcre2_match_data* data, pcre2_match_context* context) const {
-    const auto run = [&](std::uint32_t options) {
-      return pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
-                         PCRE2_NO_UTF_CHECK | options, data, context);
-    };
-    const int rc = run(0);
-    return rc == PCRE2_ERROR_JIT_STACKLIMIT ? run(PCRE2_NO_JIT) : rc;
+  int match(std::string_view text, std::size_t at, std::uint32_t options, pcre2_match_data* data,
+            pcre2_match_context* context) const {
+    return pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
+                       PCRE2_NO_UTF_CHECK | options, data, context);
+  }
+
+  // The interpreter, one place after the other. A place where it needs many steps is paid for from `budget`, as much
+  // as has been tried: it is there for a few long matches, not for a long try at every place of a long run.
+  int slow_match(std::string_view text, std::size_t at, std::uint32_t most, std::uint64_t& budget,
+                 pcre2_match_data* data, pcre2_match_context* context) const {
+    int rc = PCRE2_ERROR_NOMATCH;
+    while (at <= text.size() && rc == PCRE2_ERROR_NOMATCH) {
+      pcre2_set_offset_limit(context, at);
+      for (std::uint32_t steps = kFreeSteps;; steps *= 4) {
+        pcre2_set_match_limit(context, std::min(steps, most));
+        rc = match(text, at, PCRE2_NO_JIT, data, context);
+        if (rc != PCRE2_ERROR_MATCHLIMIT || steps >= most || budget < steps) break;
+        budget -= steps;
+      }
+      at += at < text.size() ? decode_utf8(text, at).bytes : 1;
+    }
+    pcre2_set_offset_limit(context, PCRE2_UNSET);
+    pcre2_set_match_limit(context, most);
+    return rc;
   }
 
   // Up to here no pattern can outgrow the 32 KiB of machine stack that the JIT takes by itself.
@@ -262,7 +284,7 @@ Result<std::unique_ptr<RegexMatcher>> compile(const std::string& translated, std
   std::size_t offset = 0;
   std::unique_ptr<pcre2_code, FreeCode> compiled(pcre2_compile(
       reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | options, &code, &offset, nullptr));
+      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT | options, &code, &offset, nullptr));
   if (!compiled) {
     char reason[256] = "";
     pcre2_get_error_message(code, reinterpret_cast<PCRE2_UCHAR*>(reason), sizeof reason);

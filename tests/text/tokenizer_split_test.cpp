@@ -166,6 +166,17 @@ TEST(Split, LongRunsAreNoReasonToGiveUp) {
   }
 }
 
+// A long try at every place of a long run: by the square of the text, which it is not given the steps for.
+TEST(Split, LongTriesEverywhereAreGivenUp) {
+  const auto m = regex_matcher("(?:a|b)+[cd]");
+  ASSERT_TRUE(m) << m.error().message;
+  const std::string run(300'000, 'a');
+  std::vector<Span> out;
+  EXPECT_FALSE((*m)->find_all("ac" + run + "xc", out));
+  EXPECT_EQ(out, (std::vector<Span>{{0, 2}}));
+  EXPECT_EQ(find(**m, run + "cxac").size(), 2u) << "once is no harm";
+}
+
 TEST(Split, TrailingSpacesInOneWalk) {
   const auto known = known_matcher(patterns::kTrailingSpaces);
   const std::string s = std::string(1 << 20, ' ') + "x";  // by backtracking: 2^39 steps
