@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "model/golden_checks.h"
+#include "model/rope.h"
 #include "support/temp_dir.h"
 
 namespace barg::model::test::family_test {
@@ -109,6 +110,24 @@ TEST(LlamaYarn, PromptsOfSevenHundredTokensAreAsFarAsRoundedAnglesTakeThem) {
   const std::string path = barg::test::shared_data("models/llama-yarn");
   if (path.empty()) GTEST_SKIP() << barg::test::kNoShared;
   check_file_against_goldens(path, path + "/goldens.safetensors", {.set = "p700", .bar = 2.5e-4f});
+}
+
+/// The ramp of Llama 2's sizes runs from 20.94 to 45.03 of 64 frequencies, rounded outwards.
+TEST(LlamaYarn, RampBeginsAndEndsAtWholeFrequencies) {
+  RopeSpec yarn;
+  yarn.kind = RopeSpec::Kind::kYarn;
+  yarn.theta = 10000;
+  yarn.rotary_dim = 128;
+  yarn.factor = 4;
+  yarn.original_max_positions = 4096;
+  yarn.beta_fast = 32;
+  yarn.beta_slow = 1;
+  const auto got = rope_frequencies(yarn);
+  ASSERT_EQ(got.size(), 64u);
+  for (const int i : {0, 20, 21, 45, 46, 63}) {
+    const double ramp = std::clamp((i - 20) / 26.0, 0.0, 1.0), whole = std::pow(10000.0, -i / 64.0);
+    EXPECT_NEAR(got[static_cast<std::size_t>(i)], whole * (1 - ramp + ramp / 4), 1e-6 * whole) << i;
+  }
 }
 
 /// A config.json with one value changed.
