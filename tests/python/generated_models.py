@@ -297,7 +297,7 @@ class Variants:
         c |= {"mamba_n_groups": self.pick(1, 2), "attn_layer_indices": self.pick([0], [1, 3]), "mamba_proj_bias": self.flag(), "mamba_conv_bias": self.flag(),
               "mamba_d_conv": self.pick(3, 4)}
         self.share(c, 0.5, 1.0)
-        yield s
+        yield s | {"style": "v5"}     # in the other transformers does not look at the share
         s, c = self.spec("granite-hybrid")
         c["num_attention_heads"], c["num_key_value_heads"] = self.pick((8, 2), (2, 2))
         experts = self.pick(0, 6)
